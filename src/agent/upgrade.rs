@@ -23,7 +23,7 @@ use super::gitline::label::{self, Unmarked};
 use super::lease::Candidate;
 use super::plan::upgrade::{
     ASKS, DEADLINE, Deployed, FAILED, Failed, Lending, PREVIOUS, Part, Seen, Step, TRIED, Trial,
-    Turn, decide, patience,
+    Turn, WISH, decide, patience,
 };
 use crate::clock;
 use crate::lifetime::hearts::Heart;
@@ -353,7 +353,7 @@ fn image(containers: Vec<Container>) -> Option<String> {
 
 /// No annotation of a trial.
 fn over() -> Value {
-    json!({ (PREVIOUS): null, (TRIED): null, (DEADLINE): null, (ASKS): null, (FAILED): null })
+    json!({ (PREVIOUS): null, (TRIED): null, (DEADLINE): null, (ASKS): null, (WISH): null, (FAILED): null })
 }
 
 fn is_refused(error: &anyhow::Error) -> bool {

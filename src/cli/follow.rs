@@ -18,6 +18,8 @@ pub(super) struct Wish<'a> {
     pub(super) kind: ConditionType,
     /// With this, the condition's message is about this wish and no other one.
     pub(super) about: String,
+    /// What follows that in the words of an agent that numbers its wishes; one of before gives no number.
+    pub(super) number: Option<String>,
     /// What is waited for, for people.
     pub(super) until: &'a str,
     /// What a person does where it was undone.
@@ -51,6 +53,23 @@ pub(super) async fn follow(
     Ok(())
 }
 
+impl Wish<'_> {
+    fn is_in(&self, message: &str) -> bool {
+        let rest = message.strip_prefix(&self.about);
+        rest.is_some_and(|rest| match &self.number {
+            Some(number) => !rest.starts_with(NUMBER) || rest.starts_with(number),
+            None => true,
+        })
+    }
+}
+
+/// Begins the number of a wish.
+const NUMBER: &str = "wish ";
+
+pub(super) fn number(wish: u64) -> Option<String> {
+    (wish != 0).then(|| format!("{NUMBER}{wish}: "))
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Done(String),
@@ -61,7 +80,7 @@ enum State {
 /// What the agent last said of this wish.
 fn state(cluster: &ToldCluster, wish: &Wish<'_>) -> State {
     let mut told = cluster.conditions.iter();
-    let told = told.find(|c| c.kind == wish.kind && c.message.starts_with(&wish.about));
+    let told = told.find(|c| c.kind == wish.kind && wish.is_in(&c.message));
     let Some(told) = told else {
         let name = &cluster.name;
         return State::Waits(if cluster.line.up {
@@ -94,6 +113,7 @@ mod tests {
             let wish = Wish {
                 kind,
                 about: about.to_owned(),
+                number: None,
                 until: "",
                 undone: String::new(),
             };
@@ -132,6 +152,27 @@ mod tests {
                 says(Status::False.into(), "Returned", &text),
                 State::Undone(text.clone())
             );
+        }
+    }
+    /// An image that was withdrawn and given anew: the word about it may be the one about the wish before.
+    #[test]
+    fn the_word_about_the_same_image_by_a_wish_before_does_not_count() {
+        let wish = Wish {
+            kind: ConditionType::AgentCurrent,
+            about: "b: ".to_owned(),
+            number: number(4),
+            until: "",
+            undone: String::new(),
+        };
+        for (message, counts) in [
+            ("b: wish 2: no Pod of it; a serves", false),
+            ("b: wish 41: no Pod of it; a serves", false),
+            ("b: wish 4: no Pod of it; a serves", true),
+            // An agent of before.
+            ("b: no Pod of it; a serves", true),
+            ("a: wish 4: the agent runs it", false),
+        ] {
+            assert_eq!(wish.is_in(message), counts, "{message}");
         }
     }
 }

@@ -54,6 +54,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
         policy: policy(hub, cluster),
         rotate: rotation::wish(clock::now(), hub.config.keys, &keys),
         agent_image: cluster.desired_image.clone(),
+        agent_image_wish: cluster.image_wish,
         revision: 0,
     };
     let content = serde_json::to_vec(&assignment).expect("an assignment has string keys");

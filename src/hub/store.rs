@@ -134,7 +134,7 @@ contract! {
     /// How the cluster reaches the Git host from now on: as chosen, and whether its agent found no route.
     set_git_route(&self, of: Revision<'_>, route: (GitRoute, bool), now: OffsetDateTime) -> bool;
     /// The image that the cluster's agent shall run; None = the one that it runs.
-    set_agent_image(&self, of: Revision<'_>, image: Option<String>, now: OffsetDateTime) -> bool;
+    set_agent_image(&self, of: Revision<'_>, image: Option<String>, now: OffsetDateTime) -> Option<u64>;
     /// The default of all clusters; None = where bundles say.
     default_registry(&self) -> Option<String>;
     /// Puts this default in place of that; false = there was another by now, and nothing changed.

@@ -127,7 +127,7 @@ fn ready(world: &World) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Reason and message of `AgentCurrent`.
+/// Reason and message of `AgentCurrent`, without the number of the wish.
 fn says(world: &World) -> (String, String) {
     let view = world.hub.try_json(&["cluster", "show", CLUSTER]);
     let view = view.unwrap_or_default();
@@ -135,7 +135,12 @@ fn says(world: &World) -> (String, String) {
     let said = all.find(|c| c["type"] == json!("AgentCurrent"));
     let said = said.cloned().unwrap_or_default();
     let text = |key: &str| said[key].as_str().unwrap_or_default().to_owned();
-    (text("reason"), text("message"))
+    let message = text("message");
+    let without = message.split_once(": wish ").and_then(|(image, rest)| {
+        let (_, rest) = rest.split_once(": ")?;
+        Some(format!("{image}: {rest}"))
+    });
+    (text("reason"), without.unwrap_or(message))
 }
 
 fn settled(world: &World) {

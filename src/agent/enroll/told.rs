@@ -121,7 +121,12 @@ impl Reading {
         }
         self.fields::<Policy>("/policy");
         self.fields::<RotateWish>("/rotate");
-        self.part::<Option<String>>("/agentImage", None);
+        if self.part::<Option<String>>("/agentImage", None) {
+            self.keep("/agentImageWish");
+        }
+        if self.part::<u64>("/agentImageWish", None) {
+            self.keep("/agentImage");
+        }
     }
 
     fn kept_at(&self, at: &str) -> Option<Value> {

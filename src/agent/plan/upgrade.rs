@@ -17,6 +17,8 @@ use crate::wire::report::Status;
 pub const PREVIOUS: &str = "linesman.dev/previous-image";
 /// The image on trial. Where the Deployment has another one, somebody changed it by hand, and there is no trial.
 pub const TRIED: &str = "linesman.dev/upgrade-image";
+/// The number of the wish that it is tried for; absent = the hub gives none.
+pub const WISH: &str = "linesman.dev/upgrade-wish";
 /// RFC 3339: by then one of the two serves.
 pub const DEADLINE: &str = "linesman.dev/upgrade-deadline";
 /// The Pod of the new image that is ready to take over.
@@ -50,12 +52,17 @@ pub struct Trial {
     pub previous: String,
     pub deadline: String,
     pub asks: Option<String>,
+    /// The number of the wish; 0 = the hub gives none.
+    pub wish: u64,
 }
 
 /// An image that was taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     pub image: String,
+    /// Of which wish: for another one it is tried anew.
+    #[serde(default)]
+    pub wish: u64,
     pub tries: u32,
     pub blame: Blame,
     pub why: String,
@@ -87,6 +94,7 @@ impl Deployed {
                 previous: text(PREVIOUS)?,
                 deadline: text(DEADLINE)?,
                 asks: text(ASKS),
+                wish: text(WISH).and_then(|n| n.parse().ok()).unwrap_or_default(),
             })
         };
         let failed = || serde_json::from_str(&text(FAILED)?).ok();
@@ -167,6 +175,8 @@ pub enum Lending {
 #[derive(Debug, Clone, Default)]
 pub struct Lead<'a> {
     pub wished: Option<&'a str>,
+    /// The number of that wish: another one where the image was withdrawn and given anew, be it seen in between or not.
+    pub wish: u64,
     /// What is wished, or what the owner allows, is not known yet: it was not read since the start.
     pub unknown: bool,
     pub paused: Option<Window>,
@@ -281,9 +291,11 @@ fn silent(deployed: &Deployed, trial: &Trial) -> Failed {
 
 fn failed(deployed: &Deployed, trial: &Trial, blame: Blame, why: &str) -> Failed {
     let before = deployed.failed.as_ref();
-    let before = before.filter(|before| before.image == trial.image);
+    let same = |before: &&Failed| before.image == trial.image && before.wish == trial.wish;
+    let before = before.filter(same);
     Failed {
         image: trial.image.clone(),
+        wish: trial.wish,
         tries: before.map_or(0, |before| before.tries).saturating_add(1),
         blame,
         why: why.to_owned(),
@@ -303,7 +315,9 @@ fn untried(seen: &Seen<'_>, lead: &Lead<'_>) -> Step {
             Step::Stay(Stay::Unwished)
         };
     };
-    if wished == deployed.image && stale || deployed.trial.is_some() {
+    let anew = |failed: &Failed| failed.image == wished && failed.wish != lead.wish;
+    let anew = deployed.failed.as_ref().is_some_and(anew);
+    if wished == deployed.image && stale || deployed.trial.is_some() || anew {
         return Step::Forget;
     }
     if seen.own != deployed.image {
@@ -336,20 +350,33 @@ fn untried(seen: &Seen<'_>, lead: &Lead<'_>) -> Step {
 pub struct Said {
     pub status: Status,
     pub reason: &'static str,
-    /// The image that it is about, a colon, and how it stands.
+    /// The image that it is about, a colon, the number of the wish where there is one, and how it stands.
     pub text: String,
 }
 
+/// What a condition's text begins with: whoever gave the wish knows by it that this is the word about his.
+fn about(image: &str, wish: u64) -> String {
+    if wish == 0 {
+        return format!("{image}:");
+    }
+    format!("{image}: wish {wish}:")
+}
+
 /// Condition `AgentCurrent`.
-pub fn condition(step: &Step, deployed: &Deployed, own: &str, wished: Option<&str>) -> Said {
-    let wished = wished.unwrap_or(own);
+pub fn condition(
+    step: &Step,
+    deployed: &Deployed,
+    own: &str,
+    (wished, wish): (Option<&str>, u64),
+) -> Said {
+    let wished = about(wished.unwrap_or(own), wish);
     let said = |status, reason, text| Said {
         status,
         reason,
         text,
     };
     let changing = |text: String| said(Status::False, "Changing", text);
-    let waits = |why: &str| said(Status::False, "Waits", format!("{wished}: {why}"));
+    let waits = |why: &str| said(Status::False, "Waits", format!("{wished} {why}"));
     let failed = deployed.failed.as_ref();
     match step {
         Step::Stay(Stay::Unwished) => {
@@ -357,10 +384,11 @@ pub fn condition(step: &Step, deployed: &Deployed, own: &str, wished: Option<&st
             said(Status::True, "AsInstalled", text)
         }
         Step::Stay(Stay::Current) => {
-            said(Status::True, "InForce", format!("{own}: the agent runs it"))
+            let text = format!("{} the agent runs it", about(own, wish));
+            said(Status::True, "InForce", text)
         }
         Step::Stay(Stay::Rollout) | Step::Yield => changing(format!(
-            "{wished}: the Deployment has {}, this Pod runs {own}",
+            "{wished} the Deployment has {}, this Pod runs {own}",
             deployed.image
         )),
         Step::Stay(Stay::Paused(window)) => waits(&format!("it {}", window.waits())),
@@ -369,22 +397,26 @@ pub fn condition(step: &Step, deployed: &Deployed, own: &str, wished: Option<&st
             None => waits("it waits until the hub hears this agent"),
         },
         Step::Stay(Stay::Failed) | Step::Judge(_) => {
-            let (image, why) = failed.map_or((wished, ""), |f| (&f.image, &f.why));
-            let text = format!("{image}: {why}; {} serves", deployed.image);
+            let of = |f: &Failed| (about(&f.image, f.wish), f.why.clone());
+            let (image, why) = failed.map_or((wished, String::new()), of);
+            let text = format!("{image} {why}; {} serves", deployed.image);
             said(Status::False, "Returned", text)
         }
         Step::Return(failed) => changing(format!(
-            "{}: it is taken back: {}",
-            failed.image, failed.why
+            "{} it is taken back: {}",
+            about(&failed.image, failed.wish),
+            failed.why
         )),
-        Step::Try(_) | Step::Forget => changing(format!("{wished}: it begins")),
+        Step::Try(_) | Step::Forget => changing(format!("{wished} it begins")),
         Step::Stay(Stay::OnTrial) | Step::Ask | Step::Lend(_) | Step::Confirm => {
             changing(match &deployed.trial {
                 Some(trial) => format!(
-                    "{}: on trial; by {} it is heard, or {} is back",
-                    trial.image, trial.deadline, trial.previous
+                    "{} on trial; by {} it is heard, or {} is back",
+                    about(&trial.image, trial.wish),
+                    trial.deadline,
+                    trial.previous
                 ),
-                None => format!("{wished}: on trial"),
+                None => format!("{wished} on trial"),
             })
         }
     }

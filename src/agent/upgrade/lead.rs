@@ -16,8 +16,8 @@ use crate::agent::gate::policy;
 use crate::agent::lease::Term;
 use crate::agent::link::LinkState;
 use crate::agent::plan::upgrade::{
-    DEADLINE, Deployed, FAILED, Lead, PREVIOUS, Part, Said, Step, TRIED, Turn, WITHIN, condition,
-    decide,
+    DEADLINE, Deployed, FAILED, Failed, Lead, PREVIOUS, Part, Said, Step, TRIED, Turn, WISH,
+    WITHIN, condition, decide,
 };
 use crate::agent::plan::window;
 use crate::agent::{Joined, enroll};
@@ -100,13 +100,7 @@ impl Upgrading {
         let lead = self.lead(&deployed, assignment.as_ref(), told);
         let step = decide(&upgrade.seen(&deployed, left, Turn::Leads(lead)));
         if assignment.is_some() || part.is_some() {
-            self.tell(
-                &step,
-                &deployed,
-                assignment.and_then(|a| a.agent_image),
-                told,
-            )
-            .await;
+            self.tell(&step, &deployed, assignment.as_ref(), told).await;
         }
         self.act(step, part, &deployed, &version).await
     }
@@ -126,6 +120,7 @@ impl Upgrading {
         let memory = self.upgrade.memory();
         Lead {
             wished: assignment.and_then(|a| a.agent_image.as_deref()),
+            wish: assignment.map_or(0, |a| a.agent_image_wish),
             unknown: assignment.is_none() || owner.is_none(),
             paused: policy.and_then(|policy| window::paused(clock::now(), &policy)),
             heard: up || acked.is_some_and(|at| at.elapsed() <= HEARD),
@@ -183,11 +178,16 @@ impl Upgrading {
     }
 
     async fn begin(&self, image: &str, deployed: &Deployed, version: &str) -> Result<()> {
-        let before = deployed.failed.as_ref().filter(|f| f.image == image);
+        let wish = self.wish();
+        let same = |failed: &&Failed| failed.image == image && failed.wish == wish;
+        let before = deployed.failed.as_ref().filter(same);
         let mut annotations = over();
         annotations[PREVIOUS] = json!(deployed.image);
         annotations[TRIED] = json!(image);
         annotations[DEADLINE] = json!(clock::rfc3339(clock::now() + WITHIN));
+        if wish != 0 {
+            annotations[WISH] = json!(wish.to_string());
+        }
         if let Some(before) = before {
             annotations[FAILED] = json!(serde_json::to_string(before)?);
         }
@@ -197,6 +197,11 @@ impl Upgrading {
         let note = format!("image {image} is on trial; {} goes on", deployed.image);
         self.event(EventType::Normal, "AgentUpgrade", &note).await;
         Ok(())
+    }
+
+    fn wish(&self) -> u64 {
+        let joined = self.joined.borrow();
+        joined.as_ref().map_or(0, |j| j.assignment.agent_image_wish)
     }
 
     async fn step_back(&self, heir: String) -> Next {
@@ -214,10 +219,12 @@ impl Upgrading {
         &self,
         step: &Step,
         deployed: &Deployed,
-        wished: Option<String>,
+        assignment: Option<&Assignment>,
         told: &mut Told,
     ) {
-        let said = condition(step, deployed, &self.upgrade.0.own, wished.as_deref());
+        let wished = assignment.and_then(|a| a.agent_image.as_deref());
+        let wish = assignment.map_or(0, |a| a.agent_image_wish);
+        let said = condition(step, deployed, &self.upgrade.0.own, (wished, wish));
         if told.condition.as_ref() == Some(&said) {
             return;
         }

@@ -63,6 +63,7 @@ fn cluster() -> Cluster {
         adoption: AdoptionOptions::default(),
         policy: Policy::default(),
         desired_image: None,
+        image_wish: 0,
         incarnation: None,
         epoch: 0,
         agent_version: None,

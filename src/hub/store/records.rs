@@ -46,6 +46,8 @@ pub struct Cluster {
     pub adoption: AdoptionOptions,
     pub policy: Policy,
     pub desired_image: Option<String>,
+    /// The number of that wish.
+    pub image_wish: u64,
     /// UID of the namespace `kube-system`; absent until the first join.
     pub incarnation: Option<String>,
     pub epoch: u64,

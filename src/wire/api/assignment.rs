@@ -30,8 +30,19 @@ pub struct Assignment {
     /// The image that the hub wants the agent to run; absent = leave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_image: Option<String>,
+    /// The number of that wish: it rises whenever the image is another one, or none.
+    #[serde(default, skip_serializing_if = "is_unnumbered")]
+    pub agent_image_wish: u64,
     /// Rises with each change of this record.
     pub revision: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_unnumbered(wish: &u64) -> bool {
+    *wish == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -71,6 +71,9 @@ pub struct AgentImageRequest {
 pub struct AgentImageView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The number of this wish, with which the agent tells how it goes; 0 = the hub is of before there were any.
+    #[serde(default)]
+    pub wish: u64,
 }
 
 /// `POST /v1/clusters`.

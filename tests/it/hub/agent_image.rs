@@ -28,7 +28,10 @@ async fn an_agent_is_told_the_image_that_an_operator_wishes_until_that_is_withdr
     let (code, answer) = hub
         .call_as(&hub.admin, ("PUT", PATH), &[("if-match", "*")], &wish)
         .await;
-    assert_eq!((code, answer), (200, wish));
+    assert_eq!(
+        (code, answer),
+        (200, json!({ "image": by_digest, "wish": 1 }))
+    );
     let (image, second) = told(&agent, &hub).await;
     assert_eq!(image, json!(by_digest));
     assert!(second > first);
@@ -40,7 +43,20 @@ async fn an_agent_is_told_the_image_that_an_operator_wishes_until_that_is_withdr
     let (code, answer) = hub
         .call_as(&hub.admin, ("PUT", PATH), &[("if-match", "*")], &json!({}))
         .await;
-    assert_eq!((code, answer), (200, json!({})));
+    assert_eq!((code, answer), (200, json!({ "wish": 2 })));
     assert_eq!(told(&agent, &hub).await.0, Value::Null);
+    // Given anew it is another wish, also for an agent that did not see it withdrawn; said again it is the same.
+    for _ in 0..2 {
+        let (code, answer) = hub
+            .call_as(&hub.admin, ("PUT", PATH), &[("if-match", "*")], &wish)
+            .await;
+        assert_eq!(
+            (code, answer),
+            (200, json!({ "image": by_digest, "wish": 3 }))
+        );
+    }
+    let path = "/v1/clusters/eu1/assignment";
+    let (_, assignment) = agent.call(&hub, "GET", path, "").await;
+    assert_eq!(assignment["agentImageWish"], json!(3));
     hub.stop().await;
 }

@@ -100,8 +100,8 @@ async fn every_change_counts_up_the_revision(store: Store) {
         assert_eq!(wish.await.unwrap(), (!stale).then_some(1));
         let wish = store.set_engine(seen(rev + 3), &bundle, 77, at(4));
         assert_eq!(wish.await.unwrap(), (!stale).then_some(2));
-        let set = store.set_agent_image(seen(rev + 4), image.clone(), at(5));
-        assert_eq!(set.await.unwrap(), !stale);
+        let wish = store.set_agent_image(seen(rev + 4), image.clone(), at(5));
+        assert_eq!(wish.await.unwrap(), (!stale).then_some(1));
     }
     let now = store.cluster_by_id(&made.id).await.unwrap().unwrap();
     let changed = Cluster {
@@ -111,10 +111,21 @@ async fn every_change_counts_up_the_revision(store: Store) {
         engine_within: 77,
         image_registry: Some("registry.invalid".to_owned()),
         desired_image: image,
+        image_wish: 1,
         rev: 6,
         ..made.clone()
     };
     assert_eq!(now, changed);
+    let image = changed.desired_image;
+    for (rev, image, wish) in [
+        (6, image.clone(), 1),
+        (7, None, 2),
+        (8, None, 2),
+        (9, image, 3),
+    ] {
+        let given = store.set_agent_image(Revision { id: &made.id, rev }, image, at(6));
+        assert_eq!(given.await.unwrap(), Some(wish), "{rev}");
+    }
 }
 
 async fn a_bundle_is_stored_once(store: Store) {

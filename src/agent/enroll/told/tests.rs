@@ -33,7 +33,7 @@ fn assignment(n: u8) -> Value {
             "liftBefore": format!("l{n}"),
         },
         "rotate": { "deployKey": format!("SHA256:d{n}"), "identity": format!("SHA256:i{n}") },
-        "agentImage": format!("linesman:{n}"),
+        "agentImage": format!("linesman:{n}"), "agentImageWish": n,
         "revision": n,
     })
 }
@@ -81,6 +81,7 @@ fn costs(at: &str) -> Vec<&str> {
             vec![whole]
         }
         "/catalog/via" => vec!["/catalog/via", "/catalog/lineUrl", "/catalog/knownHosts"],
+        "/agentImage" | "/agentImageWish" => vec!["/agentImage", "/agentImageWish"],
         other if other.starts_with("/hub") => vec!["/hub"],
         other if other.starts_with("/trustChain") => vec!["/trustChain"],
         other if other.starts_with("/trust") => vec!["/trust"],

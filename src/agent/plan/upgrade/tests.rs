@@ -22,6 +22,7 @@ fn trial(asks: Option<&str>) -> Deployed {
             previous: "a".to_owned(),
             deadline: clock::rfc3339(at(120)),
             asks: asks.map(str::to_owned),
+            wish: 0,
         }),
         failed: None,
     }
@@ -38,6 +39,7 @@ fn plain(failed: Option<Failed>) -> Deployed {
 fn failure(tries: u32, blame: Blame, why: &str) -> Failed {
     Failed {
         image: "b".to_owned(),
+        wish: 0,
         tries,
         blame,
         why: why.to_owned(),
@@ -97,7 +99,7 @@ fn a_refused_image_is_remembered_until_it_is_known_what_is_wished() {
 #[test]
 fn an_image_that_waits_for_the_owner_says_so() {
     let step = Step::Stay(Stay::Paused(OFF));
-    let said = condition(&step, &plain(None), "a", Some("b"));
+    let said = condition(&step, &plain(None), "a", (Some("b"), 0));
     let text = "b: it waits while key heal of ConfigMap linesman-policy is off";
     assert_eq!(
         said,
@@ -279,6 +281,52 @@ fn a_refused_image_waits_for_another_wish_and_one_that_the_hub_missed_for_the_hu
     );
 }
 
+/// Before, who withdrew an image and gave it anew at once was told of the trial before, and none followed: the agent saw the same
+/// wish as before.
+#[test]
+fn an_image_that_was_withdrawn_and_given_anew_is_tried_anew_although_nobody_saw_it_withdrawn() {
+    let refused = |wish, tries| Failed {
+        wish,
+        ..failure(tries, Blame::Image, SILENT)
+    };
+    let lead = |wish| Lead { wish, ..lead(true) };
+    let bad = plain(Some(refused(2, 1)));
+    assert_eq!(leads("a", &bad, 100, lead(2)), Step::Stay(Stay::Failed));
+    assert_eq!(leads("a", &bad, 100, lead(4)), Step::Forget);
+    assert_eq!(
+        leads("a", &plain(None), 100, lead(4)),
+        Step::Try("b".to_owned())
+    );
+    let mut again = Deployed {
+        failed: Some(refused(2, 3)),
+        ..trial(None)
+    };
+    again.trial.as_mut().unwrap().wish = 4;
+    assert_eq!(waits("a", &again, 0), Step::Return(refused(4, 1)));
+
+    let says = |step: Step, deployed: &Deployed| condition(&step, deployed, "a", (Some("b"), 4));
+    for (step, deployed, begins) in [
+        (Step::Stay(Stay::Failed), &bad, "b: wish 2: no Pod"),
+        (Step::Forget, &bad, "b: wish 4: it begins"),
+        (Step::Stay(Stay::OnTrial), &again, "b: wish 4: on trial;"),
+        (
+            Step::Return(refused(4, 1)),
+            &again,
+            "b: wish 4: it is taken back",
+        ),
+        (
+            Step::Stay(Stay::Unheard),
+            &plain(None),
+            "b: wish 4: it waits",
+        ),
+    ] {
+        let said = says(step, deployed);
+        assert!(said.text.starts_with(begins), "{said:?}");
+    }
+    let said = condition(&Step::Stay(Stay::Current), &bad, "b", (Some("b"), 4));
+    assert_eq!(said.text, "b: wish 4: the agent runs it");
+}
+
 #[test]
 fn what_somebody_sets_by_hand_is_no_trial() {
     let by_hand = Deployed {
@@ -305,6 +353,7 @@ fn the_annotations_are_read_and_half_of_them_is_nothing() {
         (TRIED, "b"),
         (DEADLINE, "2026-01-01T00:02:00.000Z"),
         (ASKS, "pod-b"),
+        (WISH, "7"),
         (
             FAILED,
             r#"{"image":"b","tries":1,"blame":"open","why":"so"}"#,
@@ -316,10 +365,11 @@ fn the_annotations_are_read_and_half_of_them_is_nothing() {
         .collect();
     let read = Deployed::read("b", &all);
     let failed = Some(failure(1, Blame::Open, "so"));
-    let wanted = Deployed {
+    let mut wanted = Deployed {
         failed,
         ..trial(Some("pod-b"))
     };
+    wanted.trial.as_mut().unwrap().wish = 7;
     assert_eq!(read, wanted);
     for key in [PREVIOUS, TRIED, DEADLINE] {
         let mut some = all.clone();
@@ -459,6 +509,7 @@ impl World {
                     previous,
                     deadline,
                     asks: None,
+                    wish: 0,
                 });
                 (self.changes, self.tried_at) = (self.changes + 1, self.second);
                 (self.lent, self.relapsed) = (false, false);

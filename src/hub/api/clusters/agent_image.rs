@@ -38,15 +38,15 @@ pub(super) async fn choose(
             .record(&hub, "cluster.upgrade", Some(&name), record)
             .await?;
         let store = &hub.store;
-        if !store
+        let Some(wish) = store
             .set_agent_image(cluster.revision(), image.clone(), clock::now())
             .await?
-        {
+        else {
             return Ok(None);
-        }
-        cluster.desired_image.clone_from(&image);
+        };
+        (cluster.desired_image, cluster.image_wish) = (image.clone(), wish);
         pause::announce(&hub, &cluster).await?;
-        Ok(Some(AgentImageView { image }))
+        Ok(Some(AgentImageView { image, wish }))
     });
     chosen.await.map(Json)
 }

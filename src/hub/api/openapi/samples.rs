@@ -79,7 +79,7 @@ fn parts() -> Vec<(&'static str, Value)> {
             "AgentImageRequest",
             json!({ "image": AGENT_IMAGE, "allowTag": true }),
         ),
-        ("AgentImageView", json!({ "image": AGENT_IMAGE })),
+        ("AgentImageView", json!({ "image": AGENT_IMAGE, "wish": 3 })),
         ("GitRouteRequest", json!({ "route": "line" })),
         ("GitRouteView", json!({ "route": "auto", "via": "line" })),
         (

@@ -58,8 +58,8 @@ impl Database {
         Ok(self.change(DOING, statement).await? == 1)
     }
 
-    /// Writes what the engine is to be from now on; gives the number of this change.
-    async fn change_engine(
+    /// Writes what is wished from now on; gives the number of this wish.
+    async fn wish(
         &self,
         doing: &'static str,
         update: QueryScalar<'_, Db, i64, Arguments>,
@@ -91,7 +91,7 @@ impl Database {
         .bind(of.id)
         .bind(of.rev)
         .bind(engine_text(bundle.engine));
-        self.change_engine(DOING, update).await
+        self.wish(DOING, update).await
     }
 
     /// Another engine takes the place of the one that the cluster has.
@@ -116,7 +116,7 @@ impl Database {
         .bind(to_ms(now))
         .bind(of.id)
         .bind(of.rev);
-        self.change_engine(DOING, update).await
+        self.wish(DOING, update).await
     }
 
     pub async fn set_registry(
@@ -134,7 +134,7 @@ impl Database {
         .bind(to_ms(now))
         .bind(of.id)
         .bind(of.rev);
-        self.change_engine(DOING, update).await
+        self.wish(DOING, update).await
     }
 
     pub async fn default_registry(&self) -> Result<Option<String>> {
@@ -195,16 +195,18 @@ impl Database {
         of: Revision<'_>,
         image: Option<String>,
         now: OffsetDateTime,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         const DOING: &str = "set a cluster's agent image";
-        let statement = sqlx::query(
-            "UPDATE cluster SET desired_image = $1, updated_at = $2, rev = rev + 1
-             WHERE id = $3 AND rev = $4 AND removed_at IS NULL",
+        // The same image again is the same wish.
+        let update = sqlx::query_scalar(
+            "UPDATE cluster SET desired_image = $1, updated_at = $2, rev = rev + 1,
+               image_wish = image_wish + CASE WHEN coalesce(desired_image, '') = coalesce($1, '') THEN 0 ELSE 1 END
+             WHERE id = $3 AND rev = $4 AND removed_at IS NULL RETURNING image_wish",
         )
         .bind(image)
         .bind(to_ms(now))
         .bind(of.id)
         .bind(of.rev);
-        Ok(self.change(DOING, statement).await? == 1)
+        self.wish(DOING, update).await
     }
 }
