@@ -126,6 +126,55 @@ fn a_question_from_before_the_change_is_no_question_about_it() {
     }
 }
 
+/// With the Git host away a fetch takes its whole time, whatever a commit changed.
+#[test]
+fn a_source_that_cannot_reach_its_host_is_not_named_for_its_silence() {
+    let controller = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    for (message, broken) in [("dial tcp: i/o timeout", false), ("", true)] {
+        let mut cluster = working(EngineKind::Flux, true);
+        let source = cluster.install.source.clone();
+        let mut spec = cluster.objects[&controller].fields["spec"].clone();
+        spec["template"]["spec"]["containers"][0]["args"] = json!(["--storage-adv-addr=x"]);
+        let by = cluster.install.traits.applier;
+        written(&mut cluster, &controller, by, "spec", spec);
+        cluster.now += Duration::SECOND;
+        let asked = rfc3339(cluster.now);
+        let said = json!([{"type": "Ready", "status": "Unknown", "message": message}]);
+        let fields = &mut cluster.objects.get_mut(&source).unwrap().fields;
+        fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+        fields["status"]["conditions"] = said;
+        let mut named = false;
+        for _ in 0..20 {
+            let (now, observed) = (cluster.now, cluster.observed());
+            let install = cluster.install.clone();
+            cluster.history.noted(now, &install, &observed);
+            let mut found = cluster.plan().findings.into_iter();
+            named |= found.any(|f| f.object == controller && f.class == Class::BadEngineCommit);
+            cluster.now += LOOK;
+        }
+        assert_eq!(named, broken, "{message}");
+    }
+}
+
+/// What somebody else asks for, long after our question has its answer, is no question of ours.
+#[test]
+fn a_refresh_of_somebody_elses_does_not_count_against_a_commit() {
+    let mut cluster = working(EngineKind::Argocd, true);
+    let id = settings_map(PARAMS);
+    change(&mut cluster, &id);
+    cluster.now += ROLLED;
+    ask(&mut cluster);
+    cluster.now += Duration::seconds(3);
+    answer(&mut cluster);
+    // Asked 60 s later, and waits for its turn behind others.
+    cluster.now += Duration::seconds(60);
+    let (now, observed) = (cluster.now, cluster.observed());
+    let install = cluster.install.clone();
+    cluster.history.noted(now, &install, &observed);
+    let mut found = cluster.plan().findings.into_iter();
+    assert!(!found.any(|f| f.object == id));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
