@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::lifetime::Tasks;
-use crate::lifetime::hearts::{Heart, Hearts};
+use crate::lifetime::hearts::{Heart, Hearts, STILL};
 use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::telemetry::HealMetrics;
 use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
@@ -57,6 +57,8 @@ pub use desired::{DeployKey, Desired, Engine, EngineKeys, InForce};
 
 /// How long parts may take to end.
 const DRAIN: Duration = Duration::from_secs(20);
+/// The calls of one look of a standby, all at the end of their time.
+const STANDING: Duration = Duration::from_secs(85);
 
 /// What the command line decides.
 #[derive(Clone)]
@@ -94,7 +96,7 @@ pub async fn run(
         metrics: metrics.clone(),
     };
     tasks.spawn("health", |stop| health::serve(health, told, stop));
-    let heart = hearts.heart("runtime", Duration::from_secs(30));
+    let heart = hearts.heart("runtime", STILL);
     tasks.spawn("runtime", |stop| pulse(heart, stop));
     let signs = Signs {
         hearts,
@@ -149,7 +151,7 @@ async fn terms(
     leaving: &mut JoinSet<()>,
 ) -> Result<()> {
     let Signs { hearts, ready, .. } = &signs;
-    let heart = hearts.heart("lease", Duration::from_mins(1));
+    let heart = hearts.heart("lease", STILL);
     let (namespace, pod) = (config.namespace.as_str(), config.pod.as_str());
     let built = &config.build.image;
     let upgrade = Upgrade::new(&kube, (namespace, pod), built, (&heart, &stop));
@@ -224,7 +226,7 @@ async fn stand_by(
 ) -> bool {
     let mut label = Unmarked::default();
     loop {
-        heart.beat();
+        heart.rests(STANDING);
         upgrade.stays_unmarked(&mut label, stop).await;
         let stance = upgrade.stand(candidate).await;
         let mut wait = lease::RETRY;
@@ -250,6 +252,7 @@ async fn stand_by(
         if let Some(now) = now {
             ready.send_replace(now);
         }
+        heart.rests(wait);
         if stop.run_until_cancelled(sleep(wait)).await.is_none() {
             return false;
         }

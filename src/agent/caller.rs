@@ -18,6 +18,7 @@ use crate::agent::Joined;
 use crate::agent::identity::{self, Identity, Signed};
 use crate::agent::link::{LinkState, ProxyConfig};
 use crate::clock;
+use crate::lifetime::hearts::Heart;
 use crate::tunnel::Line;
 use crate::wire::api::{HubRef, Problem};
 use crate::wire::id::ClusterName;
@@ -126,6 +127,8 @@ pub struct Reach {
 #[derive(Clone)]
 pub struct Caller {
     inner: Arc<Inner>,
+    /// Of the task that calls, where it has one.
+    heart: Option<Heart>,
 }
 
 struct Inner {
@@ -155,6 +158,15 @@ impl Caller {
                 offset: AtomicI64::new(0),
                 https: Mutex::new(None),
             }),
+            heart: None,
+        }
+    }
+
+    /// The same for a task with this heart, which knows how long an answer may take.
+    pub fn of(&self, heart: &Heart) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            heart: Some(heart.clone()),
         }
     }
 
@@ -180,6 +192,7 @@ impl Caller {
 
     pub async fn call(&self, call: &Call) -> Result<Answer> {
         if let Some(line) = self.line() {
+            let _wait = self.heart.as_ref().map(|heart| heart.wait(DEADLINE));
             match timeout(DEADLINE, over_line(&line, call)).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 // The line may be dying; what it carries can be repeated.
@@ -263,10 +276,11 @@ impl Caller {
         if let Some((made_for, way, https)) = &*held
             && (made_for, way) == (hub, proxy)
         {
-            return Ok(https.clone());
+            return Ok(https.of(self.heart.as_ref()));
         }
         let https = Https::new(&hub.urls, &hub.ca, proxy.as_ref())?;
-        *held = Some((hub.clone(), proxy.clone(), https.clone()));
-        Ok(https)
+        let own = https.of(self.heart.as_ref());
+        *held = Some((hub.clone(), proxy.clone(), https));
+        Ok(own)
     }
 }

@@ -21,7 +21,8 @@ use crate::clock;
 
 mod timely;
 
-use timely::{LIMIT, Late, Timely};
+pub(super) use timely::LIMIT;
+use timely::{Late, Timely};
 
 /// Between two questions to `/readyz`; where it said nothing good, the shorter one.
 const ASK: Duration = Duration::from_secs(30);
@@ -125,13 +126,19 @@ impl<S> Layer<S> for Calls {
     }
 }
 
+/// Whether it is a watch, whose answer lasts.
+pub(super) fn is_watch<B>(request: &Request<B>) -> bool {
+    let query = request.uri().query();
+    query.is_some_and(|query| query.contains("watch="))
+}
+
 /// kube's policy, whose repetitions are known as such.
 #[derive(Clone)]
 struct Repeats(RetryPolicy);
 
-/// Of a request that is sent once more.
+/// Of a request that is sent once more: when it was sent first. All its tries share one time.
 #[derive(Debug, Clone, Copy)]
-struct Repeated;
+struct Repeated(Instant);
 
 impl<B> Policy<Request<Body>, Response<B>, BoxError> for Repeats {
     type Future = Sleep;
@@ -148,7 +155,9 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Repeats {
         let policy: &mut dyn Policy<Request<Body>, Response<B>, BoxError, Future = Sleep> =
             &mut self.0;
         let mut again = policy.clone_request(request)?;
-        again.extensions_mut().insert(Repeated);
+        let first = request.extensions().get::<Repeated>().copied();
+        let first = first.unwrap_or_else(|| Repeated(Instant::now()));
+        again.extensions_mut().insert(first);
         Some(again)
     }
 }
@@ -176,11 +185,11 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let first = request.extensions().get::<Repeated>().is_none();
-        let reads = request.method() == Method::GET && first;
-        let waits = request.uri().query().is_some_and(|q| q.contains("watch="));
+        let before = request.extensions().get::<Repeated>().copied();
+        let reads = request.method() == Method::GET && before.is_none();
+        let waits = is_watch(&request);
         let (calls, began) = (self.calls.clone(), Instant::now());
-        let end = (!waits).then(|| began + LIMIT);
+        let end = (!waits).then(|| before.map_or(began, |first| first.0) + LIMIT);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = match end {

@@ -56,7 +56,8 @@ impl Covering {
         let mut known = Known::new(self.context.engines.clone());
         let mut due = Instant::now() + PATIENCE;
         loop {
-            self.heart.beat();
+            self.heart
+                .rests(due.saturating_duration_since(Instant::now()));
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 event = events.next() => {
@@ -69,6 +70,7 @@ impl Covering {
                     }
                 }
                 () = sleep_until(due) => {
+                    self.heart.beat();
                     let look = Box::pin(self.look(&mut known));
                     let Some(well) = stop.run_until_cancelled(look).await else {
                         return Ok(());

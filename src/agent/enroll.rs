@@ -27,7 +27,9 @@ use tracing::debug;
 
 use crate::agent::News;
 use crate::agent::fault::{Edge, Faults};
+use crate::agent::lease::Term;
 use crate::clock;
+use crate::lifetime::hearts::Heart;
 use crate::manifests::{self, EngineNamespaces, scope::Extent};
 use crate::wire::api::AgentBuild;
 use crate::wire::id::ClusterName;
@@ -52,9 +54,20 @@ pub struct Context {
     pub build: AgentBuild,
     pub faults: Faults,
     pub news: mpsc::Sender<News>,
+    /// Of the task that this one is for, where it has one.
+    pub heart: Option<Heart>,
 }
 
 impl Context {
+    /// The same for a task with this heart, which is to beat with each of the calls that it makes.
+    pub fn of(&self, kube: &kube::Client, term: &Term, heart: &Heart) -> Self {
+        Self {
+            kube: term.client(kube, Some(heart.clone())),
+            heart: Some(heart.clone()),
+            ..self.clone()
+        }
+    }
+
     /// An Event on the agent's Deployment; one that cannot be written is no reason to stop.
     pub async fn event(&self, kind: EventType, reason: &str, note: &str) {
         let reporter = Reporter {
@@ -93,9 +106,13 @@ impl Context {
         self.tell(News::OwnGit(condition)).await;
     }
 
-    async fn tell(&self, news: News) {
-        // The receiver ends with the process.
-        let _ended = self.news.send(news).await;
+    pub async fn tell(&self, news: News) {
+        let sent = self.news.send(news);
+        // The receiver ends with the process. Whether it takes any is for its own heart to say.
+        let _ended = match &self.heart {
+            Some(heart) => heart.through(sent).await,
+            None => sent.await,
+        };
     }
 }
 

@@ -270,6 +270,7 @@ pub async fn run(
 ) -> Result<()> {
     let kind = |desired: &Option<Desired>| desired.as_ref().map(Desired::kind);
     loop {
+        heart.beat();
         let engine = kind(&origin.desired.borrow_and_update());
         let seen = collect(&origin.kube, &origin.namespace, engine).await;
         facts.send_if_modified(|old| {
@@ -277,7 +278,7 @@ pub async fn run(
             *old = seen;
             changed
         });
-        heart.beat();
+        heart.rests(EVERY);
         let another = origin.desired.wait_for(|desired| kind(desired) != engine);
         let waited = stop.run_until_cancelled(tokio::time::timeout(EVERY, another));
         match waited.await {
@@ -291,6 +292,9 @@ pub async fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::calls;
+    use crate::agent::lease::Candidate;
+    use crate::lifetime::hearts::{Hearts, STILL};
 
     fn node(ready: bool, arch: &str, provider_id: &str, zone: &str) -> NodeFacts {
         NodeFacts {
@@ -300,6 +304,42 @@ mod tests {
             region: "eu-west-1".to_owned(),
             zone: zone.to_owned(),
             labels: BTreeSet::new(),
+        }
+    }
+
+    /// L54: facts are read by several calls at once, in pages. However slowly they are answered, the task goes on; where they are
+    /// never answered, and nothing ends them, it is told of 8 s after the end of a call's time.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_api_server_is_no_standstill_and_a_call_without_end_is() {
+        let second = Duration::from_secs(1);
+        for (takes, stuck_at) in [(calls::LIMIT - second, None), (second * 3600, Some(69))] {
+            let server =
+                tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+                    tokio::time::sleep(takes).await;
+                    let answer = http::Response::builder().status(404);
+                    answer.body(kube::client::Body::from(b"{}".to_vec()))
+                });
+            let kube = kube::Client::new(server, "linesman");
+            let hearts = Hearts::default();
+            let heart = hearts.heart("facts", STILL);
+            let term = Candidate::new(kube.clone(), "linesman", "a".to_owned()).term();
+            let (_desired, desired) = watch::channel(None);
+            let origin = Origin {
+                kube: term.client(&kube, Some(heart.clone())),
+                namespace: "linesman".to_owned(),
+                desired,
+            };
+            let out = watch::channel(Facts::new()).0;
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn(run(origin, heart, out, CancellationToken::new()));
+            let mut told = None;
+            for at in 1..600 {
+                tokio::time::sleep(second).await;
+                if told.is_none() && hearts.say().is_some() {
+                    told = Some(at);
+                }
+            }
+            assert_eq!(told, stuck_at, "{takes:?}");
         }
     }
 

@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use crate::agent::enroll::stored::within;
+use crate::agent::enroll::stored::{self, within};
 use crate::agent::gate::policy::Policy;
 use crate::agent::gate::replay::Replay;
 use crate::agent::gate::{Covered, Running};
 use crate::agent::link::{self, LinkState};
 use crate::assertion::ApiMeta;
 use crate::lifetime::Tasks;
-use crate::lifetime::hearts::{Heart, Hearts};
+use crate::lifetime::hearts::{Heart, Hearts, STILL};
 use crate::tunnel::switched::Ahead;
 use crate::tunnel::{Incoming, Line, Stream};
 use crate::wire::api::HubKey;
@@ -76,8 +76,6 @@ const ANNOUNCED: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(1);
 /// How old a line is at least that is given up because of its clock.
 const RENEWABLE: Duration = Duration::from_mins(1);
-/// The longest pause between two beats of a keeper: each of its calls has a deadline.
-const KEPT: Duration = Duration::from_mins(2);
 /// First uses of names that wait for the role.
 const WANTS: usize = 1_024;
 /// How long after `stop` exchanges may run on; their lines drain by then.
@@ -126,13 +124,13 @@ pub fn keepers(
         granted,
         policy: policy.clone(),
         allowed,
-        heart: hearts.heart("line subjects", KEPT),
+        heart: hearts.heart("line subjects", STILL),
     };
     let tokens = credential::Keeper {
         kube,
         namespace: namespace.clone(),
         publish: token,
-        heart: hearts.heart("line token", KEPT),
+        heart: hearts.heart("line token", STILL),
     };
     tasks.spawn("line token", |stop| {
         credential::keep(tokens, renewals, stop)
@@ -158,9 +156,8 @@ pub fn keepers(
 
 /// A keeper's call to the API server: it has a deadline, and shows that the keeper lives.
 async fn call<T>(heart: &Heart, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    let answer = within(call).await;
-    heart.beat();
-    answer
+    let _wait = heart.wait(stored::DEADLINE);
+    within(call).await
 }
 
 async fn streams(

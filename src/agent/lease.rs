@@ -4,10 +4,14 @@
 //! cannot be reached nobody can take the Lease, and nobody can act. One that was stopped for a while cannot know that another
 //! leads by now: [`Term`] says how long nobody else may, and whoever mends has a client that asks it before each write.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use bytes::Bytes;
 use http::{Method, Request};
+use hyper::body::{Frame, SizeHint};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -19,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 use tracing::{info, warn};
 
-use crate::lifetime::hearts::Heart;
+use super::calls;
+use crate::lifetime::hearts::{Heart, Wait};
 use crate::manifests;
 
 /// How long a Lease lasts after its last renewal.
@@ -28,6 +33,8 @@ const RENEW: Duration = Duration::from_secs(5);
 /// Between tries of a standby, and of a leader whose renewal failed.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(5);
+/// One step's calls together.
+const STEP: Duration = DEADLINE.saturating_mul(3);
 /// For so long a process that ends tries to let go: its Pod has 30 s for all.
 const LEAVING: Duration = Duration::from_secs(10);
 /// In the last second of [`DURATION`] nothing new is begun.
@@ -45,22 +52,24 @@ impl Term {
     }
 
     /// The same client for whoever acts as the leader: a write is not sent once another replica may lead, however long what it
-    /// is part of takes. Where `heart` is given, it beats with each call: a chain of many is not a task that stands still.
+    /// is part of takes. Where `heart` is given, it beats with each call, and knows how long an answer may take: neither a chain of
+    /// many calls nor a slow one is a task that stands still.
     pub fn client(&self, kube: &kube::Client, heart: Option<Heart>) -> kube::Client {
         let (kube, term) = (kube.clone(), self.clone());
         let namespace = kube.default_namespace().to_owned();
         let service = service_fn(move |request: Request<Body>| {
             let reads = matches!(*request.method(), Method::GET | Method::HEAD);
             let may = reads || term.holds();
-            if let Some(heart) = &heart {
-                heart.beat();
-            }
+            let lasts = calls::is_watch(&request);
+            let wait = heart.as_ref().filter(|_| !lasts);
+            let wait = wait.map(|heart| heart.wait(calls::LIMIT));
             let kube = kube.clone();
             async move {
                 if !may {
                     return Err(BoxError::from(Over));
                 }
-                kube.send(request).await.map_err(BoxError::from)
+                let answer = kube.send(request).await.map_err(BoxError::from)?;
+                Ok::<_, BoxError>(answer.map(|body| Read { body, _wait: wait }))
             }
         });
         kube::Client::new(service, namespace)
@@ -71,6 +80,32 @@ impl Term {
 #[derive(Debug, thiserror::Error)]
 #[error("not sent: the lease was not renewed in time, and another replica may lead by now")]
 struct Over;
+
+/// An answer that is waited for until it is read, or dropped.
+struct Read {
+    body: Body,
+    _wait: Option<Wait>,
+}
+
+impl hyper::body::Body for Read {
+    type Data = Bytes;
+    type Error = kube::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, kube::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
 
 /// The Lease as one replica sees it.
 pub struct Candidate {
@@ -160,7 +195,7 @@ impl Candidate {
     ) -> Result<()> {
         let mut wait = RENEW;
         loop {
-            heart.beat();
+            heart.rests(wait + STEP);
             let turn = async {
                 sleep(wait).await;
                 self.step().await
@@ -169,6 +204,8 @@ impl Candidate {
                 // One that goes on to live would take it again.
                 let given = heir.borrow().clone();
                 let limit = given.as_ref().map_or(LEAVING, |_| DURATION);
+                // What drains meanwhile has its own bound.
+                heart.rests(limit + super::DRAIN);
                 let freed = self.free(&given.unwrap_or_default(), limit).await;
                 self.let_go.send_replace(freed);
                 return Ok(());

@@ -97,6 +97,7 @@ impl Keeping {
                 return Ok(());
             }
             let wait = memory.wait();
+            self.heart.rests(wait.max(SPACING));
             let pause = async {
                 tokio::time::sleep(SPACING).await;
                 timeout(wait.saturating_sub(SPACING), self.refused.notified()).await
@@ -244,8 +245,7 @@ impl Keeping {
     }
 
     async fn tell(&self, record: HealRecord) {
-        // The receiver ends with the process.
-        drop(self.context.news.send(News::Heal(Box::new(record))).await);
+        self.context.tell(News::Heal(Box::new(record))).await;
     }
 
     async fn read(&self, id: &ObjectId) -> Result<Option<Object>> {

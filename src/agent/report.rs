@@ -16,14 +16,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::apply::CALL;
 use super::caller::{self, Call, Caller};
+use super::calls::LIMIT;
 use super::forward::Subjects;
 use super::link::LinkState;
 use super::{Hint, News, enroll};
 use crate::backoff::Schedule;
 use crate::heal;
 use crate::lifetime::Tasks;
-use crate::lifetime::hearts::{Heart, Hearts};
+use crate::lifetime::hearts::{Heart, Hearts, STILL};
 use crate::manifests::HEALS_MAP;
 use crate::wire::api::{Order, ReportAck};
 use crate::wire::report::{Facts, HealRecord};
@@ -45,7 +47,7 @@ const COALESCE: Duration = Duration::from_millis(100);
 const LIFE_SIGN: Duration = Duration::from_secs(10);
 /// The hub beats every 15 s on the stream of orders; one that is silent for this long is opened again.
 const SILENCE: Duration = Duration::from_secs(40);
-/// The pause between two looks at whether something is due; also what the heart promises.
+/// The pause between two looks at whether something is due.
 const LOOK: Duration = Duration::from_secs(5);
 const RETRY: Schedule = Schedule {
     floor: Duration::from_millis(500),
@@ -129,17 +131,25 @@ async fn take(
     let mut facts = shared.config.facts.clone();
     facts.mark_changed();
     let maps = maps(&shared.config);
+    let heart = shared.config.hearts.heart("take news", STILL);
     let mut reading = Box::pin(kept::load(&maps));
     let (mut known, mut unkept) = (false, false);
     loop {
         let mut keep = false;
+        heart.rests(LOOK);
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             former = &mut reading, if !known => {
+                let _event = heart.wait(LIMIT);
                 recall(&shared, former).await;
                 (known, keep) = (true, true);
             }
-            () = tokio::time::sleep(LOOK), if unkept => keep = true,
+            () = tokio::time::sleep(LOOK) => {
+                if !unkept {
+                    continue;
+                }
+                keep = true;
+            }
             () = shared.settled.notified() => keep = true,
             next = news.recv() => match next {
                 Some(item) => keep = shared.outbox().add(item),
@@ -152,6 +162,7 @@ async fn take(
             }
         }
         if keep {
+            let _write = heart.wait(CALL);
             let kept = store(&shared).await;
             if kept {
                 let over = over(shared.outbox().heals());
@@ -179,6 +190,7 @@ async fn send(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
         if clean && (line.is_some() || quiet) {
             let mut state = shared.link.clone();
             state.mark_unchanged();
+            shared.config.heart.rests(LOOK);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = shared.news.notified() => {}
@@ -203,6 +215,7 @@ async fn send(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
                     "report not delivered"
                 );
                 attempt += 1;
+                shared.config.heart.rests(wait);
                 if retry_wait(&shared, &stop, wait).await {
                     return Ok(());
                 }

@@ -141,6 +141,7 @@ async fn term(
         build,
         faults: Faults::default(),
         news,
+        heart: None,
     };
     let (_joined, joined) = watch::channel(None);
     let (_owner, owner) = watch::channel(None);
@@ -179,7 +180,7 @@ async fn term(
 async fn an_image_that_did_not_get_the_lease_is_not_to_blame() {
     let cluster = Cluster::on_trial();
     let hearts = Hearts::default();
-    let heart = hearts.heart("lease", Duration::from_mins(1));
+    let heart = hearts.heart("lease", STILL);
     let upgrade = old(&client(&cluster), &heart).await;
     let mut said = Vec::new();
     for breaks in [100, 0] {
@@ -196,7 +197,7 @@ async fn one_that_stands_by_takes_its_label_away_as_often_as_it_takes() {
     let cluster = Cluster::on_trial();
     cluster.lock().unwrap().lease["spec"]["holderIdentity"] = json!("pod-b");
     let (kube, hearts) = (client(&cluster), Hearts::default());
-    let heart = hearts.heart("lease", Duration::from_mins(1));
+    let heart = hearts.heart("lease", STILL);
     let upgrade = old(&kube, &heart).await;
     cluster.lock().unwrap().broken = vec![(Method::PATCH, "pods"); 3];
     let mut candidate = lease::Candidate::new(kube, "linesman", POD.to_owned());

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::enroll::FIELD_MANAGER;
-use super::enroll::stored::within;
+use super::enroll::stored::{self, within};
 use super::gitline::label::{self, Unmarked};
 use super::lease::Candidate;
 use super::plan::upgrade::{
@@ -91,7 +91,7 @@ impl Upgrade {
     ) -> Option<Self> {
         let pods = Api::<Pod>::namespaced(kube.clone(), namespace);
         let own = loop {
-            heart.beat();
+            heart.rests(stored::DEADLINE + RETRY);
             match within(pods.get_opt(pod)).await {
                 Ok(found) => break found.and_then(|pod| image(pod.spec?.containers)),
                 Err(error) if is_refused(&error) => break None,

@@ -189,9 +189,9 @@ impl Watchdog {
     /// Waits for another desired state, and is alive meanwhile. False = there will be none.
     async fn hears(&mut self) -> bool {
         loop {
-            match timeout(ALIVE, self.desired.changed()).await {
-                Ok(changed) => return changed.is_ok(),
-                Err(_) => self.context.heart.beat(),
+            self.context.heart.rests(ALIVE);
+            if let Ok(changed) = timeout(ALIVE, self.desired.changed()).await {
+                return changed.is_ok();
             }
         }
     }
@@ -283,6 +283,8 @@ impl Watchdog {
                 continue;
             }
             let wake = self.wake(&plan);
+            let rest = wake.saturating_duration_since(Instant::now());
+            self.context.heart.rests(rest);
             tokio::select! {
                 changed = seen.changed() => changed.context("the watches ended")?,
                 () = sleep_until(wake) => {}

@@ -1,7 +1,6 @@
 //! Which part hears and tells which: the channels between the leader's tasks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use tokio::sync::{Notify, mpsc, watch};
@@ -30,7 +29,7 @@ use super::upgrade::Upgrading;
 use super::{Config, EngineGit, Joined, News, Signs, facts, gitline, owner, report, watchdog};
 use crate::clock;
 use crate::lifetime::Tasks;
-use crate::lifetime::hearts::Hearts;
+use crate::lifetime::hearts::{Heart, STILL};
 use crate::manifests::{STATE_SECRET, scope::Extent};
 use crate::wire::report::Facts;
 
@@ -67,6 +66,8 @@ pub(super) fn parts(
     // Whatever of a leader writes, stops writing when its term is over.
     let led = start.term.client(kube, None);
     let context = context(&config, &led, &start.cluster, &start.engines, &news);
+    let heart = |task| hearts.heart(task, STILL);
+    let beating = |heart: &Heart| context.of(kube, &start.term, heart);
     let first = start.state.as_ref().map(|s| s.proven.clone());
     let (joined_out, joined) = watch::channel(None::<Joined>);
     let (link_out, line) = watch::channel(LinkState::Down {
@@ -109,13 +110,14 @@ pub(super) fn parts(
     };
 
     let (disowned_out, disowned) = watch::channel(None);
+    let joins = heart("join");
     let joining = Joining {
-        context: context.clone(),
+        context: beating(&joins),
         keys: keyring.current(),
-        caller: caller.clone(),
+        caller: caller.of(&joins),
         state: start.state,
         applied: start.join,
-        heart: hearts.heart("join", Duration::from_mins(3)),
+        heart: joins,
         joined: joined_out,
         disowned: disowned_out,
         kept: kept_out,
@@ -125,13 +127,14 @@ pub(super) fn parts(
         belief: Belief::default(),
     };
     tasks.spawn("join", |stop| joining.run(stop));
+    let prepares = heart("prepare");
     let preparing = Preparing {
-        context: context.clone(),
+        context: beating(&prepares),
         keys: keyring.current(),
-        keeper: Keeper::new(context.clone(), caller.clone(), owner.clone()),
+        keeper: Keeper::new(beating(&prepares), caller.of(&prepares), owner.clone()),
         told: changed,
         rest,
-        heart: hearts.heart("prepare", Duration::from_mins(3)),
+        heart: prepares,
         joined: joined.clone(),
         link: line.clone(),
         path: path.clone(),
@@ -154,12 +157,13 @@ pub(super) fn parts(
     keepers(&context, &keyring, kept, tasks);
     let talk_keys = keyring.current();
     let diagnosed = path.clone();
+    let rotates = heart("rotate");
     let rotating = Rotating {
-        context: context.clone(),
+        context: beating(&rotates),
         keyring,
-        caller: caller.clone(),
+        caller: caller.of(&rotates),
         path,
-        heart: hearts.heart("rotate", Duration::from_mins(3)),
+        heart: rotates,
         joined: joined.clone(),
         fetched,
         disowned,
@@ -178,33 +182,36 @@ pub(super) fn parts(
     };
     tasks.spawn("diagnose", |stop| diagnosing.run(stop));
     let refused = Arc::new(Notify::new());
+    let keeps = heart("own objects");
     let keeping = Keeping {
-        context: context.clone(),
+        context: beating(&keeps),
         joined: joined.clone(),
         owner: owner.clone(),
-        heart: hearts.heart("own objects", Duration::from_mins(4)),
+        heart: keeps,
         metrics: metrics.clone(),
         refused: Arc::clone(&refused),
         calls: config.calls.clone(),
         term: start.term.clone(),
     };
     tasks.spawn("own objects", |stop| keeping.run(stop));
+    let upgrades = heart("own image");
     let upgrading = Upgrading {
         upgrade: start.upgrade.clone(),
-        context: context.clone(),
+        context: beating(&upgrades),
         joined: joined.clone(),
         owner: owner.clone(),
         line: line.clone(),
         acked: acked.clone(),
-        heart: hearts.heart("own image", Duration::from_mins(3)),
+        heart: upgrades,
         term: start.term.clone(),
     };
     tasks.spawn("own image", |stop| upgrading.run(stop));
+    let reports = heart("report");
     let reporting = ReportConfig {
         context: context.clone(),
-        caller,
+        caller: caller.of(&reports),
         facts,
-        heart: hearts.heart("report", Duration::from_mins(2)),
+        heart: reports,
         hearts: hearts.clone(),
     };
     let outlets = Outlets {
@@ -220,15 +227,18 @@ pub(super) fn parts(
     tasks.spawn("report", |stop| {
         report::run(reporting, told, reported, outlets, stop)
     });
-    let heart = hearts.heart("facts", Duration::from_mins(5));
+    let collects = heart("facts");
     let origin = facts::Origin {
-        kube: kube.clone(),
+        kube: start.term.client(kube, Some(collects.clone())),
         namespace: config.namespace.clone(),
         desired: desired.clone(),
     };
-    tasks.spawn("facts", |stop| facts::run(origin, heart, facts_out, stop));
+    tasks.spawn("facts", |stop| {
+        facts::run(origin, collects, facts_out, stop)
+    });
 
-    let covered = cover(&context, &hearts, &start.term, tasks);
+    let covers = heart("scope");
+    let covered = cover(&beating(&covers), covers, &start.term, tasks);
     let talk = Talk {
         keys: talk_keys,
         server: config.server,
@@ -248,11 +258,11 @@ pub(super) fn parts(
     tasks.spawn("watchdog's news", |stop| {
         pass_on(watchdog_news, news, faults, stop)
     });
-    let heart = hearts.heart("watchdog", Duration::from_mins(3));
+    let guards = heart("watchdog");
     let watching = watchdog::Context {
-        kube: start.term.client(kube, Some(heart.clone())),
+        kube: start.term.client(kube, Some(guards.clone())),
         watches: kube.clone(),
-        heart,
+        heart: guards,
         namespace: config.namespace.clone(),
         engines: start.engines.clone(),
         extent: config.extent,
@@ -296,7 +306,7 @@ pub(super) fn parts(
 /// Where requests of the line may lie; keeps the bindings there, where the adoption is not of the whole cluster.
 fn cover(
     context: &enroll::Context,
-    hearts: &Hearts,
+    heart: Heart,
     term: &Term,
     tasks: &mut Tasks,
 ) -> watch::Receiver<Covered> {
@@ -308,7 +318,7 @@ fn cover(
     if context.extent == Extent::Namespaces {
         let covering = Covering {
             context: context.clone(),
-            heart: hearts.heart("scope", Duration::from_mins(2)),
+            heart,
             term: term.clone(),
             covered: covered_out,
         };

@@ -9,6 +9,7 @@ use http::header::CONTENT_TYPE;
 use super::{Answer, Call, DEADLINE, retry_after};
 use crate::agent::link::bypass::bypassed;
 use crate::agent::link::{ProxyConfig, is_old_tls};
+use crate::lifetime::hearts::Heart;
 use crate::wire::api::SIGNATURE_HEADER;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -18,6 +19,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub struct Https {
     client: reqwest::Client,
     urls: Vec<String>,
+    /// Of the task that calls, where it has one.
+    heart: Option<Heart>,
 }
 
 impl Https {
@@ -54,7 +57,19 @@ impl Https {
             .iter()
             .map(|u| u.trim_end_matches('/').to_owned())
             .collect();
-        Ok(Self { client, urls })
+        Ok(Self {
+            client,
+            urls,
+            heart: None,
+        })
+    }
+
+    /// The same for a task with this heart, which knows how long an answer may take.
+    pub fn of(&self, heart: Option<&Heart>) -> Self {
+        Self {
+            heart: heart.cloned(),
+            ..self.clone()
+        }
     }
 
     /// Sends to the first URL that can be reached.
@@ -70,6 +85,7 @@ impl Https {
     }
 
     async fn send_to(&self, url: &str, call: &Call, signature: Option<String>) -> Result<Answer> {
+        let _wait = self.heart.as_ref().map(|heart| heart.wait(DEADLINE));
         let mut request = self
             .client
             .request(call.method.clone(), format!("{url}{}", call.path));

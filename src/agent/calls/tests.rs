@@ -163,3 +163,26 @@ async fn readyz_is_believed_where_it_may_be_asked() {
         assert_eq!(readyz(&kube).await, ready, "{code:?}");
     }
 }
+
+/// All tries of a call have the time of one: a server that gives up late each time is not waited for four times.
+#[tokio::test(start_paused = true)]
+async fn repetitions_share_the_time_of_the_first_try() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let server = service_fn(move |_: Request<Body>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        async {
+            tokio::time::sleep(LIMIT / 3 * 2).await;
+            let answer = Response::builder().status(504);
+            Ok::<_, BoxError>(answer.body(Body::from(Vec::new())).unwrap())
+        }
+    });
+    let stack = ClientBuilder::new(server, "linesman");
+    let kube = Calls::default().around(stack).unwrap();
+    let began = Instant::now();
+    let error = send(&kube, Method::GET, "/api").await.unwrap_err();
+    let late = "the API server did not answer in 60 s";
+    assert!(format!("{:#}", anyhow::Error::from(error)).contains(late));
+    let took = (began.elapsed().as_secs(), asked.load(Ordering::Relaxed));
+    assert_eq!(took, (LIMIT.as_secs(), 2));
+}

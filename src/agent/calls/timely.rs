@@ -10,9 +10,10 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::BoxError;
 
-/// So long the API server itself works at a call that is no watch (`--request-timeout` of kube-apiserver). Who cannot wait for
+/// So long the API server itself works at a call that is no watch (`--request-timeout` of kube-apiserver); so long all tries of
+/// a call together may take. Who cannot wait for
 /// that has a shorter deadline of his own.
-pub(super) const LIMIT: Duration = Duration::from_mins(1);
+pub(in crate::agent) const LIMIT: Duration = Duration::from_mins(1);
 
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not answer in {} s", LIMIT.as_secs())]

@@ -12,6 +12,8 @@ use crate::wire::api::{CatalogRef, Via};
 
 /// All steps of one proof together.
 const PROBE: Duration = Duration::from_secs(10);
+/// A walk ends within this time: to the first word of the Git host, and through the proof.
+pub const LONGEST: Duration = PROBE.saturating_mul(2);
 
 /// What a proof goes through.
 #[derive(Clone)]

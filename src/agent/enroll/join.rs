@@ -118,6 +118,7 @@ impl Joining {
                 }
             }
             let latest = Instant::now() + TURN;
+            self.heart.rests(TURN);
             let due = [retry.due, fetch.due.filter(|_| self.state.is_some())];
             let due = due.into_iter().flatten().fold(latest, Instant::min);
             tokio::select! {

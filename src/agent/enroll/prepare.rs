@@ -102,6 +102,7 @@ impl Preparing {
                 }
             }
             let latest = Instant::now() + TURN;
+            self.heart.rests(TURN);
             let joined = self.joined.borrow().is_some();
             let due = if joined {
                 held.due().min(latest)

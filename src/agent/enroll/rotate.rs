@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::gitpath::GitPath;
+use super::gitpath::{self, GitPath};
 use super::keyring::Keyring;
-use super::{Context, clip};
+use super::{Context, clip, stored};
 use crate::agent::Joined;
 use crate::agent::caller::{Call, Caller};
 use crate::agent::fault::Boundary;
@@ -105,6 +105,7 @@ impl Rotating {
                 attempt = attempt.saturating_add(1);
             }
             let latest = Instant::now() + TURN;
+            self.heart.rests(TURN);
             let due = match (work, wish) {
                 (Some(_), _) => wake.min(latest),
                 (None, Some(_)) => asks.next().unwrap_or(latest).min(latest),
@@ -170,7 +171,7 @@ impl Rotating {
     async fn renew(&self) -> Result<()> {
         let keys = Identity::from_seeds(&clock::random(), &clock::random());
         let new = keys.identity.public().fingerprint();
-        let replaced = self.keyring.replace(keys).await;
+        let replaced = self.replace(keys).await;
         replaced.context("store new keys in place of the revoked ones")?;
         info!(
             new,
@@ -183,6 +184,12 @@ impl Rotating {
         Ok(())
     }
 
+    /// As of the keyring.
+    async fn replace(&self, next: Identity) -> Result<()> {
+        let _wait = self.heart.wait(stored::DEADLINE);
+        self.keyring.replace(next).await
+    }
+
     async fn make_deploy(&self, identity: Identity) -> Result<()> {
         let next = KeyPair::from_seed(&clock::random());
         info!(
@@ -190,13 +197,12 @@ impl Rotating {
             new = next.public().fingerprint(),
             "replacing the deploy key"
         );
-        self.keyring
-            .replace(Identity {
-                next_deploy: Some(next),
-                ..identity
-            })
-            .await
-            .context("store the next deploy key")?;
+        self.replace(Identity {
+            next_deploy: Some(next),
+            ..identity
+        })
+        .await
+        .context("store the next deploy key")?;
         self.context.faults.key(Boundary::Made).await;
         Ok(())
     }
@@ -234,12 +240,13 @@ impl Rotating {
         let catalog = &assignment.catalog;
         let url = catalog.source().parse().context("the catalog's URL")?;
         let private = identity::private_file(&next, &self.context.cluster)?;
+        let wait = self.heart.wait(gitpath::LONGEST);
         let read = self.path.walk(&url, catalog, &private).await;
+        drop(wait);
         read.context("read the catalog with the next deploy key")?;
         self.context.faults.key(Boundary::Proven).await;
         let promoted = identity.with_deploy_promoted();
-        self.keyring
-            .replace(promoted)
+        self.replace(promoted)
             .await
             .context("store the next deploy key as the present one")?;
         info!(
@@ -270,13 +277,12 @@ impl Rotating {
             key = request.public_key,
             "deploy key settled: no other of this cluster is left at the Git host"
         );
-        self.keyring
-            .replace(Identity {
-                unsettled: false,
-                ..identity
-            })
-            .await
-            .context("store that the deploy key is settled")?;
+        self.replace(Identity {
+            unsettled: false,
+            ..identity
+        })
+        .await
+        .context("store that the deploy key is settled")?;
         self.tell("Registered", "").await;
         self.context.faults.key(Boundary::Settled).await;
         Ok(())

@@ -21,7 +21,8 @@ use crate::trust::Kept;
 use crate::wire::api::{Assignment, EngineKind, HubKey};
 use crate::wire::id::ClusterName;
 
-const DEADLINE: Duration = Duration::from_secs(10);
+/// Of one call.
+pub const DEADLINE: Duration = Duration::from_secs(10);
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Secret `linesman-join` as the owner applied it.

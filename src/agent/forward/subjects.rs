@@ -21,7 +21,7 @@ mod probe;
 mod role;
 
 use super::call;
-use super::upstream::Upstream;
+use super::upstream::{self, Upstream};
 use crate::agent::gate::policy::Policy;
 use crate::lifetime::hearts::Heart;
 use book::Book;
@@ -189,8 +189,9 @@ impl Keeper {
             let (resource, text) = name.parts();
             let right = form.right();
             loop {
+                let wait = self.heart.wait(upstream::LONGEST);
                 let allowed = self.upstream.may_impersonate(right, resource, text).await;
-                self.heart.beat();
+                drop(wait);
                 if allowed? {
                     break;
                 }
@@ -249,8 +250,9 @@ impl Keeper {
         self.put(&names, &held, book.found_on.as_deref(), true)
             .await?;
         book.written = None;
+        let wait = self.heart.wait(probe::LONGEST);
         let told = probe::is_constrained(&self.upstream).await;
-        self.heart.beat();
+        drop(wait);
         let told = match told {
             Ok(true) => Told::Takes,
             Ok(false) => Told::TakesNot,
@@ -298,8 +300,9 @@ impl Keeper {
         if !self.read_only() {
             return Ok(Scope::Full);
         }
+        let wait = self.heart.wait(probe::LONGEST);
         let kinds = probe::readable(&self.kube).await;
-        self.heart.beat();
+        drop(wait);
         match (kinds, &book.form) {
             (Ok(kinds), _) => Ok(Scope::Read(kinds)),
             (Err(error), Some(Form::Constrained(Scope::Read(kinds)))) => {

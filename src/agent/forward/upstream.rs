@@ -66,11 +66,13 @@ const ALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::fro
 /// How long bytes may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long a request waits for a token.
-const WAIT: Duration = Duration::from_secs(5);
+pub(super) const WAIT: Duration = Duration::from_secs(5);
 /// Bytes of an answer's head.
 const HEAD: usize = 64 << 10;
 /// How long a review may take.
 const REVIEWED: Duration = Duration::from_secs(10);
+/// A review ends within this time, the wait for a token with it.
+pub(super) const LONGEST: Duration = WAIT.saturating_add(REVIEWED);
 /// Bytes of a review's answer.
 const REVIEW: usize = 64 << 10;
 

@@ -5,7 +5,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::lifetime::hearts::Hearts;
+use crate::lifetime::hearts::{Hearts, STILL};
 
 fn spec(holder: &str) -> LeaseSpec {
     LeaseSpec {
@@ -39,7 +39,7 @@ async fn nothing_is_written_once_another_may_lead() {
     let kube = kube::Client::new(service, "linesman");
     let renewed = watch::Sender::new(None);
     let hearts = Hearts::default();
-    let heart = hearts.heart("watchdog", Duration::from_secs(20));
+    let heart = hearts.heart("watchdog", STILL);
     let led = Term(renewed.subscribe()).client(&kube, Some(heart));
     let send = async |method: Method| {
         let request = Request::builder().method(method).uri("/api/v1/x");
@@ -59,7 +59,7 @@ async fn nothing_is_written_once_another_may_lead() {
     assert_eq!(send(Method::GET).await, Ok("{}".to_owned()));
     let all = [Method::PATCH, Method::DELETE, Method::POST, Method::GET];
     assert_eq!(*arrived.lock().unwrap(), all);
-    tokio::time::advance(TERM).await;
+    tokio::time::advance(STILL).await;
     assert_eq!(hearts.say(), None, "it beat with the last call");
 }
 
@@ -189,7 +189,7 @@ async fn let_go(heir: Option<&str>, refused: Vec<Method>) -> (String, Vec<String
     let candidate = Candidate::new(kube, "linesman", "a".to_owned());
     let (_heir, given) = watch::channel(heir.map(str::to_owned));
     let hearts = Hearts::default();
-    let heart = hearts.heart("lease", Duration::from_mins(1));
+    let heart = hearts.heart("lease", STILL);
     let stop = CancellationToken::new();
     stop.cancel();
     let began = Instant::now();
@@ -214,4 +214,54 @@ async fn a_lease_that_is_given_away_arrives_though_a_call_failed() {
         let wanted = ("b".to_owned(), asked, Duration::from_secs(seconds));
         assert_eq!(let_go(Some("b"), refused).await, wanted);
     }
+}
+
+/// An API server that takes calls, and never says a word.
+fn silent() -> kube::Client {
+    let service = service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+    });
+    kube::Client::new(service, "linesman")
+}
+
+/// L54: who has the Lease goes on trying to renew it, however long the API server is silent.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_renewed_is_no_standstill() {
+    let hearts = Hearts::default();
+    let heart = hearts.heart("lease", STILL);
+    let candidate = Candidate::new(silent(), "linesman", "a".to_owned());
+    let (_heir, given) = watch::channel(None);
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(candidate.keep(heart, given, CancellationToken::new()));
+    for _ in 0..300 {
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(hearts.say(), None);
+    }
+}
+
+/// L54: a call is waited for as long as its deadline is, its answer's body with it; one that goes on for longer shows.
+#[tokio::test(start_paused = true)]
+async fn a_call_past_its_deadline_is_a_standstill() {
+    let hearts = Hearts::default();
+    let heart = hearts.heart("asks", STILL);
+    let (service, mut server) = tower_test::mock::pair::<Request<Body>, Response<_>>();
+    let kube = kube::Client::new(service, "linesman");
+    let asks = Term(watch::channel(None).1).client(&kube, Some(heart));
+    let ask = || {
+        let (asks, request) = (asks.clone(), Request::get("/version").body(Vec::new()));
+        async move { asks.request_text(request.unwrap()).await }
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(ask());
+    let (_, reply) = server.next_request().await.unwrap();
+    // The head is there; the rest is not.
+    let rest = futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
+    reply.send_response(Response::new(http_body_util::StreamBody::new(rest)));
+    sleep(calls::LIMIT + STILL).await;
+    assert_eq!(hearts.stuck(), []);
+    sleep(Duration::from_secs(1)).await;
+    let pause = calls::LIMIT + STILL + Duration::from_secs(1);
+    assert_eq!(hearts.stuck(), [("asks", pause)]);
+    tasks.shutdown().await;
+    assert_eq!(hearts.stuck(), []);
 }

@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::{Upgrade, over};
+use crate::agent::Joined;
 use crate::agent::engine::Policy;
+use crate::agent::enroll::{self, stored};
 use crate::agent::gate::policy;
 use crate::agent::lease::Term;
 use crate::agent::link::LinkState;
@@ -20,7 +22,6 @@ use crate::agent::plan::upgrade::{
     WITHIN, condition, decide,
 };
 use crate::agent::plan::window;
-use crate::agent::{Joined, enroll};
 use crate::clock;
 use crate::lifetime::hearts::Heart;
 use crate::wire::api::Assignment;
@@ -31,6 +32,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// While it is not known yet whether the image or the hub was to blame.
 const SETTLING: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_mins(1);
+/// The calls of one look, all at the end of their time: to the Deployment, to the Pods, to write, and to free the label.
+const LONGEST: Duration = stored::DEADLINE.saturating_mul(5);
 /// The hub hears this agent, also without a line: so long after the last acknowledged report.
 const HEARD: Duration = Duration::from_secs(45);
 
@@ -67,6 +70,7 @@ impl Upgrading {
         loop {
             self.heart.beat();
             joined.mark_unchanged();
+            let calls = self.heart.wait(LONGEST);
             let look = Box::pin(self.look(&mut told));
             let wait = match stop.run_until_cancelled(look).await {
                 Some(Ok(Next::Look(wait))) => wait,
@@ -76,6 +80,8 @@ impl Upgrading {
                     SOON
                 }
             };
+            drop(calls);
+            self.heart.rests(wait);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = sleep(wait) => {}

@@ -14,6 +14,7 @@ use super::record::ALARM;
 use super::{Context, Watchdog};
 use crate::agent::News;
 use crate::bundle::ObjectId;
+use crate::lifetime::hearts::Heart;
 use crate::manifests::AGENT;
 use crate::wire::id::Digest;
 use crate::wire::report::{
@@ -28,6 +29,8 @@ const MAX_UNTOLD: usize = 256;
 
 pub(super) struct Teller {
     news: mpsc::Sender<News>,
+    /// The watchdog's, which has many news at a time.
+    heart: Heart,
     namespace: String,
     /// Where the engine is.
     home: String,
@@ -43,6 +46,7 @@ impl Teller {
     pub(super) fn new(context: &Context, news: mpsc::Sender<News>) -> Self {
         Self {
             news,
+            heart: context.heart.clone(),
             namespace: context.namespace.clone(),
             home: String::new(),
             events: Outbox::new(context),
@@ -203,6 +207,7 @@ impl Teller {
 
     /// No heal waits for whoever carries the news to the hub.
     async fn send(&self, news: News) -> bool {
+        self.heart.stirs();
         match self
             .news
             .send_timeout(news, Duration::from_millis(500))

@@ -12,7 +12,7 @@ use crate::agent::fault::Faults;
 use crate::agent::gate::Covered;
 use crate::agent::lease::Candidate;
 use crate::agent::plan::state::{HostKeys, OwnLook};
-use crate::lifetime::hearts::Hearts;
+use crate::lifetime::hearts::{Hearts, STILL};
 use crate::manifests::{EngineNamespaces, scope::Extent};
 use crate::telemetry::HealMetrics;
 use crate::wire::report::Facts;
@@ -27,7 +27,7 @@ struct Kept {
 
 fn context(kube: &kube::Client, hearts: &Hearts) -> Context {
     let term = Candidate::new(kube.clone(), "linesman", "a".to_owned()).term();
-    let heart = hearts.heart("watchdog", Duration::from_mins(3));
+    let heart = hearts.heart("watchdog", STILL);
     Context {
         kube: term.client(kube, Some(heart.clone())),
         watches: kube.clone(),
@@ -91,7 +91,7 @@ async fn pass(time: Duration) {
     }
 }
 
-/// An API server that takes a call and never answers does not hold up the watchdog: it asks again.
+/// L54: an API server that takes a call and never answers does not hold up the watchdog: it asks again.
 #[tokio::test(start_paused = true)]
 async fn a_silent_api_server_is_asked_again() {
     let asked = Arc::new(AtomicUsize::new(0));

@@ -136,5 +136,6 @@ pub(super) fn context(
         build: config.build.clone(),
         faults: config.faults.clone(),
         news: news.clone(),
+        heart: None,
     }
 }

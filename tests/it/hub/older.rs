@@ -223,6 +223,7 @@ async fn begun(
         build: AgentBuild::default(),
         faults: Faults::default(),
         news: news.clone(),
+        heart: None,
     };
     let joining = Joining {
         context: context.clone(),

@@ -68,6 +68,7 @@ fn keeper(server: &Arc<Mutex<Server>>) -> Keeper {
         build: AgentBuild::default(),
         faults: Faults::default(),
         news: mpsc::channel(8).0,
+        heart: None,
     };
     let down = LinkState::Down {
         since: clock::now(),

@@ -133,6 +133,7 @@ impl Joining {
         let kept = trust::unvouched(&info.hub_id, bundle, &info.trust_chain, &roots).ok()??;
         let hub = kept.hub();
         let https = Https::new(&hub.urls, &hub.ca, proxy).ok()?;
+        let https = https.of(Some(&self.heart));
         // Once more, from whom that set vouches for.
         let answer = https.send(&Call::get("/v1/hub"), None).await.ok()?;
         Some((https, answer.json().ok()?))
@@ -147,7 +148,7 @@ impl Joining {
             limit: MAX_INFO,
             ..Call::get("/v1/hub")
         };
-        let https = Https::unverified(urls, proxy)?;
+        let https = Https::unverified(urls, proxy)?.of(Some(&self.heart));
         https.send(&call, None).await?.json()
     }
 

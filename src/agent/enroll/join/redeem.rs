@@ -131,6 +131,7 @@ impl Joining {
             &join.ca,
             join.proxy.as_ref(),
         )?;
+        let https = https.of(Some(&self.heart));
         let asked = https.send(&Call::get("/v1/hub"), None).await;
         let (https, hub) = match asked.and_then(|answer| answer.json::<HubInfo>()) {
             Ok(hub) => (https, hub),

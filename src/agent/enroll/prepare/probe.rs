@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Held, Preparing};
-use crate::agent::enroll::Progress;
+use crate::agent::enroll::{Progress, gitpath};
 use crate::agent::identity::{self, Identity};
 use crate::agent::link::LinkState;
 use crate::agent::plan::state::{OwnLook, OwnRead};
@@ -134,6 +134,7 @@ impl Preparing {
         let key = key.map_err(|e| ProbeError::Auth {
             text: e.to_string(),
         })?;
+        let _wait = self.heart.wait(gitpath::LONGEST);
         self.path.walk(url, catalog, &key).await
     }
 }

@@ -37,13 +37,12 @@ impl Rotating {
             });
         }
         let print = identity.identity.public().fingerprint();
-        self.keyring
-            .replace(Identity {
-                lost: false,
-                ..identity
-            })
-            .await
-            .context("store that the identity is recovered")?;
+        self.replace(Identity {
+            lost: false,
+            ..identity
+        })
+        .await
+        .context("store that the identity is recovered")?;
         info!(new = print, "identity recovered by the deploy key");
         let note =
             "the identity key was lost; the hub took a new one on the word of the deploy key";
@@ -59,13 +58,12 @@ impl Rotating {
             new = next.public().fingerprint(),
             "replacing the identity key"
         );
-        self.keyring
-            .replace(Identity {
-                next_identity: Some(next),
-                ..identity
-            })
-            .await
-            .context("store the next identity key")?;
+        self.replace(Identity {
+            next_identity: Some(next),
+            ..identity
+        })
+        .await
+        .context("store the next identity key")?;
         self.context.faults.key(Boundary::IdentityMade).await;
         Ok(())
     }
@@ -101,8 +99,7 @@ impl Rotating {
         }
         self.context.faults.key(Boundary::IdentityRegistered).await;
         let print = next.public().fingerprint();
-        self.keyring
-            .replace(identity.with_identity_promoted())
+        self.replace(identity.with_identity_promoted())
             .await
             .context("store the next identity key as the present one")?;
         info!(new = print, "identity key replaced; the line follows");

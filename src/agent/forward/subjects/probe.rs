@@ -10,11 +10,16 @@ use kube::discovery::Discovery;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::role::PROBE;
-use crate::agent::forward::upstream::{Credential, Upstream, full};
+use crate::agent::forward::upstream::{self, Credential, Upstream, full};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// How long a role that was just written may be unseen.
 const VISIBLE: Duration = Duration::from_secs(2);
+/// A question ends within this time: a try that begins just before the role has to be seen waits for a token, for the
+/// answer and for its text.
+pub(super) const LONGEST: Duration = VISIBLE
+    .saturating_add(upstream::WAIT)
+    .saturating_add(DEADLINE.saturating_mul(2));
 /// Bytes of an answer that is read.
 const ANSWER: usize = 64 << 10;
 /// API groups and resources that are named in one role.

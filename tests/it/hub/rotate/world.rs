@@ -228,6 +228,7 @@ impl World {
             build: AgentBuild::default(),
             faults,
             news,
+            heart: None,
         }
     }
 
