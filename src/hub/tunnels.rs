@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 
 use crate::clock;
 use crate::hub::store::LineRow;
@@ -45,7 +45,7 @@ pub struct Tunnels {
     fenced: mpsc::Sender<Fenced>,
     judged: Arc<Mutex<Option<mpsc::Receiver<Fenced>>>>,
     pub(super) unproven: Arc<Semaphore>,
-    pub(super) handshakes: Arc<Semaphore>,
+    handshakes: Arc<Semaphore>,
     /// For what all lines hold unread.
     pub(super) memory: Budget,
 }
@@ -111,6 +111,11 @@ impl Default for Tunnels {
 }
 
 impl Tunnels {
+    /// A turn at checking a handshake, until it is dropped; none while [`MAX_HANDSHAKES`] are being checked.
+    pub fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.handshakes.try_acquire().ok()
+    }
+
     /// The cluster's newest line that takes new streams.
     pub fn get(&self, cluster: &ClusterName) -> Option<Line> {
         let clusters = self.lock();

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 mod cap;
+mod crowd;
 mod full;
 mod git;
 mod later;

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::client;
 use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +68,17 @@ fn running<S>(socket: Socket<S>, role: Role) -> (Line, mpsc::Receiver<Incoming>,
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    running_as(socket, Config::new(role))
+}
+
+/// The same, with these limits.
+pub(super) fn running_as<S>(
+    socket: Socket<S>,
+    config: Config,
+) -> (Line, mpsc::Receiver<Incoming>, JoinSet<()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let identity = Identity {
         epoch: 1,
         session: String::new(),
@@ -78,17 +90,14 @@ where
     };
     let (streams, incoming) = mpsc::channel(4);
     let stop = CancellationToken::new();
-    let (line, run) = driver::line(socket, Config::new(role), identity, streams, stop);
+    let (line, run) = driver::line(socket, config, identity, streams, stop);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { drop(run.await) });
     (line, incoming, tasks)
 }
 
-/// L18: a hub serves an agent that says more than it knows.
-#[tokio::test]
-async fn a_hub_serves_an_agent_of_a_later_build() {
-    let world = World::new().await;
-    let reference = world.hub.reference();
+/// A connection to the hub that was upgraded to a line's, before its handshake.
+pub(super) async fn upgraded(reference: &HubRef) -> Socket<client::TlsStream<TcpStream>> {
     let authority = reference.urls[0].strip_prefix("https://").unwrap();
     let tcp = TcpStream::connect(authority).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
@@ -101,7 +110,16 @@ async fn a_hub_serves_an_agent_of_a_later_build() {
     );
     tls.write_all(upgrade.as_bytes()).await.unwrap();
     assert!(head(&mut tls).await.starts_with("HTTP/1.1 101"));
-    let mut socket = Socket::new(tls, Role::Agent, Bytes::new());
+    Socket::new(tls, Role::Agent, Bytes::new())
+}
+
+/// L18: a hub serves an agent that says more than it knows.
+#[tokio::test]
+async fn a_hub_serves_an_agent_of_a_later_build() {
+    let world = World::new().await;
+    let reference = world.hub.reference();
+    let authority = reference.urls[0].strip_prefix("https://").unwrap();
+    let mut socket = upgraded(&reference).await;
 
     let Frame::Challenge(challenge) = driver::receive(&mut socket).await.unwrap() else {
         panic!("no CHALLENGE");

@@ -112,11 +112,8 @@ async fn check(
         retry_after_ms,
         text: text.to_owned(),
     };
-    let _turn = hub
-        .tunnels
-        .handshakes
-        .try_acquire()
-        .map_err(|_| refuse(Code::Busy, 2000, "many agents connect"))?;
+    let turn = hub.tunnels.turn();
+    let _turn = turn.ok_or_else(|| refuse(Code::Busy, 2000, "many agents connect"))?;
     let shape = || refuse(Code::Protocol, 0, "HELLO is not what the protocol says");
     let claim = handshake::read_hello(payload).map_err(|_| shape())?;
     let key = Public::from_base64(&claim.key).map_err(|_| shape())?;
