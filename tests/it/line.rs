@@ -20,6 +20,7 @@ mod later;
 mod many;
 mod proxy;
 mod real;
+mod roots;
 mod transcript;
 mod unread;
 mod world;

@@ -1,7 +1,7 @@
 //! A hub with one registered cluster, reached through a relay that can be cut.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -97,6 +97,20 @@ impl World {
         Self::made(Way::default(), None).await
     }
 
+    /// Whose cluster has this identity key.
+    pub(super) async fn known(identity: KeyPair) -> Self {
+        let way = Way {
+            identity: Some(identity),
+            ..Way::default()
+        };
+        Self::made(way, None).await
+    }
+
+    /// Where a test may keep files.
+    pub(super) fn directory(&self) -> &Path {
+        &self.data
+    }
+
     /// Behind something that ends every connection at this age.
     pub(super) async fn cutting(life: Duration) -> Self {
         let way = Way {
@@ -174,7 +188,9 @@ impl World {
         };
         let running = hub.clone();
         tasks.spawn(async move { serve::run(listeners, running, chain).await.unwrap() });
-        let (cluster, identity) = ("eu1".parse().unwrap(), KeyPair::from_seed(&clock::random()));
+        let identity = way.identity;
+        let identity = identity.unwrap_or_else(|| KeyPair::from_seed(&clock::random()));
+        let cluster = "eu1".parse().unwrap();
         let deploy = KeyPair::from_seed(&clock::random());
         let world = Self {
             hub,
@@ -377,6 +393,7 @@ struct Way {
     front: Option<Front>,
     nginx: bool,
     life: Option<Duration>,
+    identity: Option<KeyPair>,
 }
 
 struct Relay {
