@@ -4,44 +4,58 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use linesman::keys::sha256;
-use linesman::tunnel::Line;
+use linesman::tunnel::budget::Budget;
+use linesman::tunnel::credit::INITIAL_WINDOW;
+use linesman::tunnel::driver::Socket;
+use linesman::tunnel::session::{Config, Role};
+use linesman::tunnel::{Incoming, Line};
 use linesman::wire::frame::{Class, Code, Kind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
+use super::later::running_as;
 use super::world::{PATIENCE, World};
 use super::{echo, open, pattern, round_trip};
 
-/// L23
+/// L23: 100 streams that nobody reads hold no more than the windows of 100 streams, which is what they were promised; none of
+/// them is reset, and whoever reads one later gets all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_streams_hold_up_no_other() {
     let world = World::new().await;
     let mut agent = world.agent();
-    agent.up().await;
+    let held = agent.up().await;
     let line = world.line(1).await;
-    let mut unread = Vec::new();
-    for _ in 0..100 {
-        let mut stream = open(&line).await;
+    let (mut unread, mut senders) = (Vec::new(), JoinSet::new());
+    for n in 0..100 {
         // More than any window: what the peer does not read is not taken.
-        drop(
-            timeout(
-                Duration::from_millis(2),
-                stream.write_all(&vec![7; 256 << 10]),
-            )
-            .await,
-        );
-        unread.push((stream, agent.incoming.recv().await.unwrap()));
+        let (read, mut write) = tokio::io::split(open(&line).await);
+        senders.spawn(async move {
+            write.write_all(&pattern(256 << 10, n)).await.unwrap();
+            write.shutdown().await.unwrap();
+        });
+        unread.push((n, read, agent.incoming.recv().await.unwrap()));
     }
     let _echo = echo(agent.incoming);
+    // No window grows that nobody reads from.
+    let most = 100 * usize::try_from(INITIAL_WINDOW).unwrap();
+    let mut looks = interval(Duration::from_millis(50));
+    let full = async {
+        while held.load().unread < most {
+            looks.tick().await;
+        }
+    };
+    timeout(PATIENCE, full)
+        .await
+        .expect("each window is filled");
     let data = pattern(1 << 20, 1);
     let back = timeout(PATIENCE, round_trip(open(&line).await, data.clone()))
         .await
         .expect("the others run");
     assert_eq!(sha256(&back), sha256(&data));
     // The reverse direction of an unread stream is free, too.
-    let (mut ours, mut theirs) = unread.pop().unwrap();
+    let (n, mut ours, mut theirs) = unread.pop().unwrap();
     theirs.stream.write_all(b"hello").await.unwrap();
     let mut hello = [0; 5];
     timeout(PATIENCE, ours.read_exact(&mut hello))
@@ -49,7 +63,109 @@ async fn unread_streams_hold_up_no_other() {
         .expect("the reverse direction runs")
         .unwrap();
     assert_eq!(&hello, b"hello");
+    assert!(held.load().unread <= 32 << 20, "{}", held.load().unread);
+    unread.push((n, ours, theirs));
+    for (n, _ours, mut theirs) in unread {
+        let mut all = Vec::new();
+        let read = theirs.stream.read_to_end(&mut all);
+        let read = timeout(PATIENCE, read).await.expect("the rest comes");
+        read.expect("it was not reset");
+        assert!(all == pattern(256 << 10, n), "stream {n}");
+    }
+    assert_eq!(senders.join_all().await.len(), 100);
     world.end().await;
+}
+
+/// A line over a pipe, whose hub counts in `memory`: the agent's end, and the hub's with what comes over it.
+fn piped(memory: &Budget) -> ((Line, Line), mpsc::Receiver<Incoming>, [JoinSet<()>; 2]) {
+    let (near, far) = tokio::io::duplex(256 << 10);
+    let config = Config {
+        process: memory.clone(),
+        ..Config::new(Role::Hub)
+    };
+    let agent = Socket::new(near, Role::Agent, Bytes::new());
+    let hub = Socket::new(far, Role::Hub, Bytes::new());
+    let (agent, _, one) = running_as(agent, Config::new(Role::Agent));
+    let (hub, incoming, other) = running_as(hub, config);
+    ((agent, hub), incoming, [one, other])
+}
+
+/// L23: 10,000 streams on ten lines, of which every tenth is read; what the others leave unread is more than the process may
+/// hold. It stays within that, and none is reset that is read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_unread_streams_stay_within_the_memory_of_the_process() {
+    const LINES: usize = 10;
+    const EACH: usize = 1_000;
+    const HALF: usize = 16 << 10;
+    let memory = Budget::new(64 << 20);
+    let (mut read, mut unread, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..LINES {
+        let (ends, mut incoming, tasks) = piped(&memory);
+        for n in 0..EACH / 10 {
+            let ours = ends.0.open(Kind::Report, Class::Normal, Bytes::new());
+            let mut ours = ours.await.unwrap();
+            ours.write_all(&pattern(HALF, n)).await.unwrap();
+            let theirs = timeout(PATIENCE, incoming.recv()).await.unwrap();
+            let mut theirs = theirs.unwrap().stream;
+            let mut first = vec![0; HALF];
+            let begun = timeout(PATIENCE, theirs.read_exact(&mut first)).await;
+            begun.expect("it comes").unwrap();
+            assert!(first == pattern(HALF, n));
+            read.push((n + 1, ours, theirs));
+        }
+        lines.push((ends, incoming, tasks));
+    }
+    let (mut most, mut refused) = (0, 0);
+    for (ends, incoming, _) in &mut lines {
+        for n in 0..EACH / 10 * 9 {
+            let ours = ends.0.open(Kind::Report, Class::Normal, Bytes::new()).await;
+            let mut ours = ours.unwrap();
+            let sent = timeout(PATIENCE, ours.write_all(&pattern(HALF, n))).await;
+            drop(sent.expect("what is queued goes"));
+            // A line that is full takes no more.
+            let next = tokio::select! {
+                biased;
+                next = incoming.recv() => next,
+                _ = ours.read_u8() => None,
+            };
+            match next {
+                Some(theirs) => unread.push((ours, theirs.stream)),
+                None => refused += 1,
+            }
+            most = most.max(memory.used());
+        }
+    }
+    // A tenth beyond is for the time until a line gives back, and then there is the message that was too many.
+    let cap = memory.limit() / 10 * 11 + (256 << 10);
+    assert!(most <= cap, "{most} bytes");
+    assert_eq!(unread.len() + refused, LINES * EACH / 10 * 9);
+    // Those that are read were never in the way.
+    for (n, ours, theirs) in &mut read {
+        ours.write_all(&pattern(HALF, *n)).await.unwrap();
+        ours.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        let whole = timeout(PATIENCE, theirs.read_to_end(&mut rest)).await;
+        whole.expect("it ends").expect("it was not reset");
+        assert!(rest == pattern(HALF, *n));
+        most = most.max(memory.used());
+    }
+    assert!(most <= cap, "{most} bytes");
+    // Of what nobody read, as much was given up as had to be.
+    let mut reset = 0;
+    for (_, theirs) in &mut unread {
+        let mut first = vec![0; HALF];
+        match timeout(PATIENCE, theirs.read_exact(&mut first))
+            .await
+            .unwrap()
+        {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(super::code(&error), Some(Code::OverBudget), "{error}");
+                reset += 1;
+            }
+        }
+    }
+    assert!(reset + refused > 0, "all of it had room");
 }
 
 /// As many as fill the agent's memory for the line four times over: they are what goes, and whoever comes then is served.
