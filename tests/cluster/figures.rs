@@ -159,6 +159,66 @@ pub(crate) fn rss(pid: u32) -> f64 {
     f64::from(kb) / 1000.0
 }
 
+/// What a process holds at one time: memory in MB, file descriptors, threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) memory: f64,
+    pub(crate) files: usize,
+    pub(crate) threads: usize,
+}
+
+impl Held {
+    pub(crate) fn by(pid: u32) -> Self {
+        let entries = |of: &str| fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
+        Self {
+            memory: rss(pid),
+            files: entries("fd"),
+            threads: entries("task"),
+        }
+    }
+}
+
+/// L29: tells, of hub and agent, the most that each held in the first and in the last quarter, and that it did not grow without
+/// end. Between two quarters of one load memory may differ by a quarter and 8 MB. Files and threads follow what is open at the
+/// moment, which is random: each session, copy and watch that runs is a handful of connections at either end, so the last
+/// quarter may have half as many again and 32 more; one that is left behind with each of hundreds of sessions is far beyond.
+pub(crate) fn steady(samples: &[[Held; 2]], told: impl Fn(&str, String)) {
+    let quarter = (samples.len() / 4).max(1);
+    let (first, last) = (&samples[..quarter], &samples[samples.len() - quarter..]);
+    for (n, name) in ["hub", "agent"].into_iter().enumerate() {
+        let memory = [first, last].map(|part| {
+            let all = part.iter().map(|both| both[n].memory);
+            all.fold(0.0, f64::max)
+        });
+        let most = |what: fn(&Held) -> usize| {
+            [first, last].map(|part| part.iter().map(|both| what(&both[n])).max().unwrap())
+        };
+        let (files, threads) = (most(|held| held.files), most(|held| held.threads));
+        let what = |what: &str| format!("{name}'s {what}, most in the first and last quarter");
+        told(
+            &what("memory"),
+            format!("{:.1} / {:.1} MB", memory[0], memory[1]),
+        );
+        told(
+            &what("file descriptors"),
+            format!("{} / {}", files[0], files[1]),
+        );
+        told(&what("threads"), format!("{} / {}", threads[0], threads[1]));
+        assert!(
+            memory[1] <= memory[0] * 1.25 + 8.0,
+            "{name} grew from {} to {} MB",
+            memory[0],
+            memory[1]
+        );
+        for (what, [first, last]) in [("file descriptors", files), ("threads", threads)] {
+            assert!(
+                last <= first + first / 2 + 32,
+                "{name} went from {first} to {last} {what}"
+            );
+        }
+    }
+}
+
 pub(crate) fn hub_pid(world: &World) -> u32 {
     let pids = fs::read_to_string(world.directory.join("pids")).unwrap();
     pids.lines()

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::logs::{SILENT, follow_silence, silent_pod};
 use super::{NAMESPACE, POD, Protocol, Running, ask, body, line, ready};
-use crate::figures::{hub_pid, rss};
+use crate::figures::{Held, hub_pid, steady};
 use crate::line::agent_pid;
 use crate::support::audit::Mark;
 use crate::support::figure;
@@ -157,7 +157,7 @@ fn what_is_left_open_is_still_there_hours_later() {
         assert!(!raw.over(), "the watch with a time of its own ended");
         assert!(!follows.over(), "the log ended");
         assert!(!forwards.iter_mut().any(|(forward, ..)| forward.over()));
-        samples.push(pids.map(rss));
+        samples.push(pids.map(Held::by));
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
@@ -199,7 +199,7 @@ fn what_is_left_open_is_still_there_hours_later() {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a few thousand requests")]
-fn tell(samples: &[[f64; 2]], (minutes, ended): (u64, usize), requests: usize, took: Duration) {
+fn tell(samples: &[[Held; 2]], (minutes, ended): (u64, usize), requests: usize, took: Duration) {
     let told = |what: &str, bar: &str, value: String| {
         figure("L1", &format!("{minutes} min open: {what}"), bar, value);
     };
@@ -214,16 +214,5 @@ fn tell(samples: &[[f64; 2]], (minutes, ended): (u64, usize), requests: usize, t
         "≤ 1 /s",
         format!("{rate:.2} /s"),
     );
-    let quarter = (samples.len() / 4).max(1);
-    for (n, name) in ["hub", "agent"].into_iter().enumerate() {
-        let most = |part: &[[f64; 2]]| part.iter().map(|both| both[n]).fold(0.0, f64::max);
-        let first = most(&samples[..quarter]);
-        let last = most(&samples[samples.len() - quarter..]);
-        let what = format!("{name}'s memory, most in the first and last quarter");
-        told(&what, "± 5 %", format!("{first:.1} / {last:.1} MB"));
-        assert!(
-            last <= first * 1.25 + 8.0,
-            "{name} grew from {first} to {last} MB"
-        );
-    }
+    steady(samples, |what, value| told(what, "± 5 %", value));
 }
