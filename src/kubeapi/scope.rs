@@ -12,9 +12,20 @@ pub fn reads(info: &RequestInfo) -> bool {
         return true;
     }
     if info.resource_request {
-        return matches!(info.verb.as_str(), "get" | "list" | "watch") && !info.interactive();
+        return matches!(info.verb.as_str(), "get" | "list" | "watch")
+            && !info.interactive()
+            && !for_an_act(info);
     }
     matches!(info.verb.as_str(), "get" | "head")
+}
+
+/// Subresources that are there for what is done by them: nothing is read there that is not read of the object itself. An API server
+/// with constrained impersonation has none of them among what may be read, either.
+fn for_an_act(info: &RequestInfo) -> bool {
+    matches!(
+        info.subresource.as_str(),
+        "ephemeralcontainers" | "eviction" | "token"
+    )
 }
 
 /// Reviews of the caller's own rights, which `kubectl auth can-i` and `whoami` create.

@@ -1,6 +1,6 @@
 use super::*;
 
-const READ_ONLY: [(&str, &str, &str); 26] = [
+const READ_ONLY: [(&str, &str, &str); 29] = [
     ("GET", "/api", "pass"),
     ("GET", "/version", "pass"),
     ("GET", "/api/v1/pods", "pass"),
@@ -61,6 +61,21 @@ const READ_ONLY: [(&str, &str, &str); 26] = [
         "/api/v1/namespaces/a/serviceaccounts/x/token",
         "403 ReadOnly",
     ),
+    (
+        "GET",
+        "/api/v1/namespaces/a/pods/x/ephemeralcontainers",
+        "403 ReadOnly",
+    ),
+    (
+        "GET",
+        "/api/v1/namespaces/a/pods/x/eviction",
+        "403 ReadOnly",
+    ),
+    (
+        "GET",
+        "/api/v1/namespaces/a/serviceaccounts/x/token",
+        "403 ReadOnly",
+    ),
     ("POST", "/api/v1/namespaces/a/pods", "403 ReadOnly"),
     ("PUT", "/api/v1/namespaces/a/pods/x", "403 ReadOnly"),
     ("PATCH", "/api/v1/namespaces/a/pods/x", "403 ReadOnly"),
@@ -69,6 +84,7 @@ const READ_ONLY: [(&str, &str, &str); 26] = [
     ("POST", "/healthz", "403 ReadOnly"),
 ];
 
+/// L39
 #[test]
 fn read_only_is_told_by_resource_not_by_method() {
     for (method, target, verdict) in READ_ONLY {
