@@ -80,10 +80,14 @@ fn asks(world: &World, kubeconfig: &Path) -> Output {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn the_lines_account_may_act_as_whom_grants_name_and_nobody_else() {
+    acts_as_granted_only(&world::adopted(), "");
+}
+
+/// Whom grants name, and nobody else. `at` is which cluster it is, for the figures.
+pub(super) fn acts_as_granted_only(world: &World, at: &str) {
     const USER: &str = "linesman:trainee";
-    let world = world::adopted();
-    kubectl::ready(&world);
-    let account = Account::of(&world);
+    kubectl::ready(world);
+    let account = Account::of(world);
     until("the admin's grant is there", seconds(60), || {
         account.may_act_as("users", "linesman:admin")
     });
@@ -91,16 +95,16 @@ fn the_lines_account_may_act_as_whom_grants_name_and_nobody_else() {
     assert_eq!(account.too_much(), []);
     assert!(!account.may_act_as("users", USER));
 
-    let kubeconfig = kubectl::user(&world, "trainee", &["--group", "view"]);
+    let kubeconfig = kubectl::user(world, "trainee", &["--group", "view"]);
     let there = until("the new grant's name is there", seconds(60), || {
         account.may_act_as("users", USER)
     });
     let works = until("the new grant works", seconds(60), || {
-        asks(&world, &kubeconfig).status.success()
+        asks(world, &kubeconfig).status.success()
     });
     figure(
         "H34",
-        "grant and token made → its name may be acted as, kubectl works",
+        &format!("grant and token made → its name may be acted as, kubectl works{at}"),
         "≤ 5 s",
         format!("{}, {}", shown(there), shown(there + works)),
     );
@@ -113,18 +117,18 @@ fn the_lines_account_may_act_as_whom_grants_name_and_nobody_else() {
     let id = own.next().unwrap()["id"].as_str().unwrap().to_owned();
     world.hub.linesman(&["grant", "revoke", &id, "--yes"]);
     let refused = until("the old grant is dead", seconds(60), || {
-        !asks(&world, &kubeconfig).status.success()
+        !asks(world, &kubeconfig).status.success()
     });
     let gone = until("its name is gone", seconds(60), || {
         !account.may_act_as("users", USER)
     });
     figure(
         "H34",
-        "grant revoked → kubectl refused, its name may not be acted as any more",
+        &format!("grant revoked → kubectl refused, its name may not be acted as any more{at}"),
         "≤ 5 s",
         format!("{}, {}", shown(refused), shown(refused + gone)),
     );
-    let said = String::from_utf8_lossy(&asks(&world, &kubeconfig).stderr).into_owned();
+    let said = String::from_utf8_lossy(&asks(world, &kubeconfig).stderr).into_owned();
     assert!(said.contains("hub: ") && said.contains(CLUSTER), "{said}");
     assert!(account.may_act_as("users", "linesman:admin"));
     assert_eq!(account.too_much(), []);

@@ -94,11 +94,15 @@ fn requests(world: &World) {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn the_api_server_never_meets_the_lines_account_alone_nor_the_agents_on_a_stream() {
-    let world = world::adopted();
-    ready(&world);
-    let before = let_through(&world);
-    requests(&world);
-    let all = let_through(&world);
+    never_alone(&world::adopted(), "");
+}
+
+/// Nor the agent's. `at` is which cluster it is, for the figure.
+pub(crate) fn never_alone(world: &World, at: &str) {
+    ready(world);
+    let before = let_through(world);
+    requests(world);
+    let all = let_through(world);
     let new: BTreeSet<&String> = all.keys().filter(|id| !before.contains_key(*id)).collect();
 
     // All that this world has seen, other tests' requests too.
@@ -134,7 +138,9 @@ fn the_api_server_never_meets_the_lines_account_alone_nor_the_agents_on_a_stream
     assert!(carried >= 18, "{carried} requests are on both records");
     figure(
         "L35",
-        "events of requests through the line in the API server's audit; as linesman-line alone or as the agent",
+        &format!(
+            "events of requests through the line in the API server's audit; as linesman-line alone or as the agent{at}"
+        ),
         "0",
         format!("{carried}; {}", alone.len()),
     );

@@ -20,8 +20,8 @@ pub(crate) struct Place {
 
 impl Place {
     /// Brings a lab up, unless a cluster is given. `audit` is where its API server shall write its audit log.
-    /// `kubelet_sync` is how often its kubelet looks at each Pod.
-    pub(crate) fn open(name: &str, audit: &Path, kubelet_sync: &str) -> Self {
+    /// `kubelet_sync` is how often its kubelet looks at each Pod, `own` what the API server has of flags beside those for the log.
+    pub(crate) fn open(name: &str, audit: &Path, kubelet_sync: &str, own: &str) -> Self {
         if let Some(kubeconfig) = var("LINESMAN_TEST_KUBECONFIG") {
             let need = |key: &str| {
                 var(key).unwrap_or_else(|| panic!("with LINESMAN_TEST_KUBECONFIG, set {key} too"))
@@ -41,7 +41,7 @@ impl Place {
         )
         .unwrap();
         let flags = format!(
-            "--audit-policy-file={} --audit-log-path={}",
+            "--audit-policy-file={} --audit-log-path={} {own}",
             policy.display(),
             audit.display()
         );

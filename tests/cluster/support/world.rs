@@ -26,6 +26,11 @@ pub(crate) const ARGOCD: &str = "argocd";
 /// The world whose kubelet looks at its Pods as seldom as a stock one.
 pub(crate) const STOCK_KUBELET: &str = "argohost";
 
+/// The world whose API server knows classic impersonation only, as most clusters' do.
+pub(crate) const CLASSIC: &str = "classic";
+/// Its flag: of two that name a gate, the API server heeds the last.
+const WITHOUT_CONSTRAINED: &str = "--feature-gates=ConstrainedImpersonation=false";
+
 pub(crate) struct World {
     /// `flux` or `argocd`.
     pub(crate) engine: &'static str,
@@ -118,7 +123,12 @@ impl World {
         let audit = directory.join("audit.log");
         // Quick as tests like it, but where it is the kubelet that is waited for.
         let sync = if name == STOCK_KUBELET { "1m" } else { "5s" };
-        let place = Place::open(&lab, &audit, sync);
+        let flags = if name == CLASSIC {
+            WITHOUT_CONSTRAINED
+        } else {
+            ""
+        };
+        let place = Place::open(&lab, &audit, sync, flags);
         // Names work in the lab only; an agent on this machine needs the address, and so does who comes to one replica, whose
         // certificate is for the URL alone.
         let outside = ["kills", "argokills", "errors", "cut", "replicas"]
