@@ -110,6 +110,7 @@ fn relay(kube: kube::Client) -> Relay {
             build,
             faults: Faults::default(),
             news,
+            heart: None,
         },
         joined: watch::channel(None).1,
         desired: watch::channel(None).1,

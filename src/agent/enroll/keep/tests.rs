@@ -132,6 +132,7 @@ fn context(server: &Shared) -> Context {
         },
         faults: Faults::default(),
         news,
+        heart: None,
     }
 }
 
