@@ -64,7 +64,13 @@ pub(crate) fn changed_and_accepted(world: &mut World, waits: bool, case: [&str; 
 
 fn accepted(world: &World, new: &Value, waits: bool, case: [&str; 2]) {
     let (began, moment) = (std::time::Instant::now(), linesman::clock::now());
-    let accept = ["githost", "accept-host-key", "builtin", "--replace"];
+    let accept = [
+        "githost",
+        "accept-host-key",
+        "builtin",
+        "--replace",
+        "--yes",
+    ];
     let fingerprint = ["--fingerprint", new.as_str().unwrap()];
     world.hub.linesman(&[&accept[..], &fingerprint].concat());
     eventually(
