@@ -163,6 +163,7 @@ impl Caller {
     }
 
     /// The same for a task with this heart, which knows how long an answer may take.
+    #[must_use]
     pub fn of(&self, heart: &Heart) -> Self {
         Self {
             inner: self.inner.clone(),

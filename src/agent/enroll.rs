@@ -60,6 +60,7 @@ pub struct Context {
 
 impl Context {
     /// The same for a task with this heart, which is to beat with each of the calls that it makes.
+    #[must_use]
     pub fn of(&self, kube: &kube::Client, term: &Term, heart: &Heart) -> Self {
         Self {
             kube: term.client(kube, Some(heart.clone())),

@@ -65,6 +65,7 @@ impl Https {
     }
 
     /// The same for a task with this heart, which knows how long an answer may take.
+    #[must_use]
     pub fn of(&self, heart: Option<&Heart>) -> Self {
         Self {
             heart: heart.cloned(),

@@ -111,7 +111,7 @@ async fn register(
         return Err(denied(hub, entry).await?);
     }
     tracing::info!(cluster = %cluster.name, old = old.fingerprint, new = new.fingerprint(), "identity key replaced");
-    Ok(announce(hub, cluster).await?)
+    announce(hub, cluster).await
 }
 
 async fn denied(hub: &Hub, entry: Entry) -> Result<Problem, AuditError> {
