@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::counts::{jain, moved, percentiles};
 use crate::end::Opener;
 use crate::machine::{self, Used};
 
@@ -357,24 +358,6 @@ impl Load {
     }
 }
 
-/// What each stream moved between two counts.
-fn moved(before: &[u64], after: &[u64]) -> Vec<f64> {
-    let pairs = before.iter().zip(after);
-    pairs
-        .map(|(before, after)| (after - before) as f64)
-        .collect()
-}
-
-/// Jain's index of fairness: 1 where all streams got the same, and where there are none.
-fn jain(moved: &[f64]) -> f64 {
-    let sum: f64 = moved.iter().sum();
-    let squares: f64 = moved.iter().map(|moved| moved * moved).sum();
-    if squares == 0.0 {
-        return 1.0;
-    }
-    sum * sum / (squares * moved.len() as f64)
-}
-
 /// 64 bytes to and fro, one after the other; in microseconds.
 async fn echoes(stream: &mut Duplex, span: Duration) -> Vec<f64> {
     let start = Instant::now();
@@ -394,15 +377,4 @@ async fn echoes(stream: &mut Duplex, span: Duration) -> Vec<f64> {
         times.push(sent.elapsed().as_secs_f64() * 1e6);
     }
     times
-}
-
-fn percentiles(mut times: Vec<f64>) -> Figures {
-    times.sort_by(f64::total_cmp);
-    let at = |part: usize| times[(times.len() * part / 1000).min(times.len() - 1)];
-    Figures::from([
-        ("p50 us".into(), at(500)),
-        ("p99 us".into(), at(990)),
-        ("max us".into(), at(1000)),
-        ("echoes".into(), times.len() as f64),
-    ])
 }

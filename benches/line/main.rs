@@ -24,6 +24,7 @@ use std::path::PathBuf;
 
 mod bar;
 mod cases;
+mod counts;
 mod end;
 #[path = "../../tests/it/joined.rs"]
 mod joined;

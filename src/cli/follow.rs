@@ -154,6 +154,7 @@ mod tests {
             );
         }
     }
+
     /// An image that was withdrawn and given anew: the word about it may be the one about the wish before.
     #[test]
     fn the_word_about_the_same_image_by_a_wish_before_does_not_count() {

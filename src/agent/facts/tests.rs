@@ -1,0 +1,130 @@
+use super::*;
+use crate::agent::calls;
+use crate::agent::lease::Candidate;
+use crate::lifetime::hearts::{Hearts, STILL};
+
+fn node(ready: bool, arch: &str, provider_id: &str, zone: &str) -> NodeFacts {
+    NodeFacts {
+        ready,
+        arch: arch.to_owned(),
+        provider_id: provider_id.to_owned(),
+        region: "eu-west-1".to_owned(),
+        zone: zone.to_owned(),
+        labels: BTreeSet::new(),
+    }
+}
+
+/// L54: facts are read by several calls at once, in pages. However slowly they are answered, the task goes on; where they are
+/// never answered, and nothing ends them, it is told of 8 s after the end of a call's time.
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_is_no_standstill_and_a_call_without_end_is() {
+    let second = Duration::from_secs(1);
+    let slow = calls::LIMIT.saturating_sub(second);
+    for (takes, stuck_at) in [(slow, None), (second * 3600, Some(69))] {
+        let server = tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+            tokio::time::sleep(takes).await;
+            let answer = http::Response::builder().status(404);
+            answer.body(kube::client::Body::from(b"{}".to_vec()))
+        });
+        let kube = kube::Client::new(server, "linesman");
+        let hearts = Hearts::default();
+        let heart = hearts.heart("facts", STILL);
+        let term = Candidate::new(kube.clone(), "linesman", "a".to_owned()).term();
+        let (_desired, desired) = watch::channel(None);
+        let origin = Origin {
+            kube: term.client(&kube, Some(heart.clone())),
+            namespace: "linesman".to_owned(),
+            desired,
+        };
+        let out = watch::channel(Facts::new()).0;
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(run(origin, heart, out, CancellationToken::new()));
+        let mut told = None;
+        for at in 1..600 {
+            tokio::time::sleep(second).await;
+            if told.is_none() && hearts.say().is_some() {
+                told = Some(at);
+            }
+        }
+        assert_eq!(told, stuck_at, "{takes:?}");
+    }
+}
+
+#[test]
+fn a_whole_cluster_is_summarised() {
+    let sources = Sources {
+        version: Some(("v1.33.1-eks-1".into(), "33+".into(), "linux/amd64".into())),
+        incarnation: Some("uid-1".into()),
+        nodes: Some(vec![
+            node(true, "amd64", "aws:///eu-west-1a/i-0", "eu-west-1a"),
+            node(false, "arm64", "aws:///eu-west-1b/i-1", "eu-west-1b"),
+        ]),
+        openshift: None,
+        owner: [("tier".to_owned(), "gold".to_owned())].into(),
+        agent_version: "0.1.0".into(),
+        engine: Some(EngineKind::Argocd),
+    };
+    let expected = [
+        ("agent.replaces-engines", "true"),
+        ("agent.version", "0.1.0"),
+        ("cloud", "aws"),
+        ("distribution", "eks"),
+        ("engine.in-force", "argocd"),
+        ("incarnation", "uid-1"),
+        ("kubernetes.minor", "33"),
+        ("kubernetes.platform", "linux/amd64"),
+        ("kubernetes.version", "v1.33.1-eks-1"),
+        ("nodes.arch", "amd64,arm64"),
+        ("nodes.count", "2"),
+        ("nodes.ready", "1"),
+        ("owner/tier", "gold"),
+        ("region", "eu-west-1"),
+        ("zone", "eu-west-1a,eu-west-1b"),
+    ];
+    let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    assert_eq!(summarize(&sources), expected);
+}
+
+#[test]
+fn what_cannot_be_read_is_absent() {
+    assert_eq!(summarize(&Sources::default()), Facts::new());
+    let empty = Sources {
+        nodes: Some(Vec::new()),
+        ..Sources::default()
+    };
+    let expected = [("nodes.count", "0"), ("nodes.ready", "0")];
+    let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    assert_eq!(summarize(&empty), expected);
+}
+
+#[test]
+fn distributions_are_told_apart() {
+    let of = |version: &str, provider: &str, label: &str| {
+        let mut node = node(true, "amd64", provider, "");
+        node.labels = [label.to_owned()].into();
+        distribution(version, &[node], false)
+    };
+    assert_eq!(of("v1.33.1+k3s1", "k3s://a", ""), "k3s");
+    assert_eq!(of("v1.33.1+rke2r1", "", ""), "rke2");
+    assert_eq!(of("v1.33.1-gke.1", "gce://p/z/n", ""), "gke");
+    assert_eq!(
+        of("v1.33.1", "azure:///x", "kubernetes.azure.com/role"),
+        "aks"
+    );
+    assert_eq!(of("v1.33.1", "kind://docker/kind/n", ""), "kind");
+    assert_eq!(of("v1.33.1", "", ""), "");
+    assert_eq!(distribution("v1.33.1", &[], true), "openshift");
+    assert_eq!(cloud("gce://p/z/n"), "gcp");
+}
+
+#[test]
+fn an_owner_cannot_send_more_than_fits() {
+    let owner = (0..200).map(|n| (format!("k{n:03}"), "é".repeat(4096)));
+    let sources = Sources {
+        owner: owner.collect(),
+        ..Sources::default()
+    };
+    let facts = summarize(&sources);
+    assert_eq!(facts.len(), OWNER_FACTS);
+    assert!(facts.values().all(|v| v.len() == LONGEST_VALUE));
+}
