@@ -245,7 +245,9 @@ fn mirror(base: &str) -> Result<&str, ReleaseError> {
     if shaped {
         Ok(plain)
     } else {
-        Err(ReleaseError::Base(base.chars().take(200).collect()))
+        // What stands before an `@` may be a password.
+        let shown = base.rsplit_once('@').map_or(base, |(_, place)| place);
+        Err(ReleaseError::Base(shown.chars().take(200).collect()))
     }
 }
 

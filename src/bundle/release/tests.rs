@@ -47,16 +47,17 @@ fn what_is_no_version_and_no_mirror_is_refused() {
         assert!(text.parse::<Version>().is_ok(), "{text}");
     }
     let version: Version = "2.9.4".parse().unwrap();
-    for base in [
-        "http://mirror.lan",
-        "https://",
-        "mirror.lan",
-        "https://u:p@mirror.lan",
-        "https://mirror.lan/?a=b",
-        "https:///x",
+    for (base, shown) in [
+        ("http://mirror.lan", "http://mirror.lan"),
+        ("https://", "https://"),
+        ("mirror.lan", "mirror.lan"),
+        ("https://u:p@mirror.lan", "mirror.lan"),
+        ("https://u:p@w@mirror.lan/x", "mirror.lan/x"),
+        ("https://mirror.lan/?a=b", "https://mirror.lan/?a=b"),
+        ("https:///x", "https:///x"),
     ] {
         let refused = Release::new(EngineKind::Flux, version.clone(), Some(base));
-        assert_eq!(refused, Err(ReleaseError::Base(base.to_owned())));
+        assert_eq!(refused, Err(ReleaseError::Base(shown.to_owned())));
     }
 }
 
