@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::keys::KeyPair;
+use crate::tunnel::session::UNREAD_LONG;
 use crate::wire::api::{HubKey, HubRef, Order};
 use crate::wire::id::ClusterName;
 
@@ -104,10 +105,22 @@ pub struct HubConfig {
 }
 
 /// How much connections and requests may take. The defaults are the product's.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub connections: serve::Connections,
     pub patience: proxy::Patience,
+    /// An answer that is not read for so long makes room for others on a line that was full.
+    pub unread_long: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: serve::Connections::default(),
+            patience: proxy::Patience::default(),
+            unread_long: UNREAD_LONG,
+        }
+    }
 }
 
 /// One of several replicas of a hub.

@@ -26,7 +26,7 @@ mod room;
 mod state;
 mod timeout;
 
-pub use config::{Config, Role};
+pub use config::{Config, Role, UNREAD_LONG};
 use path::Path;
 pub use path::TOGETHER;
 use queue::Queue;

@@ -180,6 +180,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     };
     let config = Config {
         process: hub.tunnels.memory.clone(),
+        unread_long: hub.config.bounds.unread_long,
         ..Limits::default().session(Role::Hub, hello.limits, clock::unit())
     };
     let (arriving, incoming) = mpsc::channel(WAITING);

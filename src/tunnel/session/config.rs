@@ -1,5 +1,7 @@
 //! Which end a session is, and the limits that both ends agreed on.
 
+use std::time::Duration;
+
 use crate::tunnel::budget::Budget;
 use crate::tunnel::credit::INITIAL_WINDOW;
 
@@ -26,9 +28,14 @@ pub struct Config {
     pub budget: usize,
     /// The same for all lines of the process.
     pub process: Budget,
+    /// Whoever reads nothing for so long makes room for others on a line that was full.
+    pub unread_long: Duration,
     /// In 0..1; spreads timers.
     pub unit: f64,
 }
+
+/// As the product has it.
+pub const UNREAD_LONG: Duration = Duration::from_secs(5);
 
 impl Config {
     pub fn new(role: Role) -> Self {
@@ -43,6 +50,7 @@ impl Config {
                 Role::Hub => 32 << 20,
             },
             process: Budget::unlimited(),
+            unread_long: UNREAD_LONG,
             unit: 0.5,
         }
     }

@@ -12,8 +12,6 @@ use crate::tunnel::LineError;
 use crate::tunnel::budget::Level;
 use crate::wire::frame::Code;
 
-/// Whoever reads nothing for so long makes room for others on a line that was full.
-pub(super) const UNREAD_LONG: Duration = Duration::from_secs(5);
 /// The order is made anew after this part of the line's memory has come: what was small may be large.
 const GROWN: usize = 16;
 
@@ -125,7 +123,7 @@ impl Session {
             return;
         }
         self.full = true;
-        self.drop_unread(now, UNREAD_LONG, Level::Tight);
+        self.drop_unread(now, self.config.unread_long, Level::Tight);
         self.drop_unread(now, Duration::ZERO, Level::Over);
     }
 
@@ -135,7 +133,7 @@ impl Session {
     pub(super) fn takes_streams(&mut self, now: Instant) -> bool {
         self.relieve(now);
         if self.full {
-            self.drop_unread(now, UNREAD_LONG, Level::Tight);
+            self.drop_unread(now, self.config.unread_long, Level::Tight);
             self.full = self.meter.level() >= Level::Tight;
         }
         !self.full

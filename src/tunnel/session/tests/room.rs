@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use bytes::BytesMut;
 use proptest::prelude::*;
 
-use super::super::room::UNREAD_LONG;
 use super::super::*;
 use super::opened;
 use crate::wire::frame::{self, MAX_PAYLOAD};

@@ -1,12 +1,15 @@
 //! L11: memory, or places for streams, that somebody has used up: whoever comes next is told which end has too little, and to
 //! come again.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming as Answer;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use linesman::hub::Bounds;
 use linesman::tunnel::{Incoming, Stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
@@ -118,7 +121,12 @@ async fn sleeps(stream: Stream) {
 /// Nothing of what comes then is sent, so a change may be repeated as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hub_full_of_answers_that_nobody_reads_says_so_and_sends_nothing() {
-    let mut world = World::new().await;
+    // However long a busy machine takes to fill it, none of them makes room for the next.
+    let mut world = World::bounded(Bounds {
+        unread_long: Duration::from_hours(1),
+        ..Bounds::default()
+    })
+    .await;
     let (_stop, streams, _state) = world.dial().await;
     let (_agent, arrived) = serve(streams, talks);
     let row = Row {
@@ -256,7 +264,7 @@ async fn an_agent_that_has_no_place_for_a_stream_is_told_by_its_name() {
         waiting.push(users.ask(&get("/api/v1/pods?watch=1"), AT_ONCE).await);
     }
     let line = world.hub.tunnels.get(&name()).unwrap();
-    let mut looks = tokio::time::interval(std::time::Duration::from_millis(10));
+    let mut looks = tokio::time::interval(Duration::from_millis(10));
     let full = async {
         while line.facts().live < 64 {
             looks.tick().await;
@@ -282,7 +290,7 @@ async fn a_line_with_as_many_streams_as_the_agent_takes_takes_no_more() {
     let mut users = Users::new(&world);
     let _waiting = users.ask(&get("/api/v1/pods?watch=1"), AT_ONCE).await;
     let line = world.hub.tunnels.get(&name()).unwrap();
-    let mut looks = tokio::time::interval(std::time::Duration::from_millis(10));
+    let mut looks = tokio::time::interval(Duration::from_millis(10));
     let full = async {
         while line.facts().live < 2 {
             looks.tick().await;
