@@ -7,13 +7,13 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 
 use crate::clock;
-use crate::hub::oidc::claims::Identity;
 use crate::hub::oidc::{self, Ask, Granted, Provider};
-use crate::hub::store::{Arrival, Known, StoreError, UserRow};
-use crate::hub::{Hub, chain_of, grants};
+use crate::hub::store::{StoreError, UserRow};
+use crate::hub::{Hub, chain_of};
 use crate::keys;
 use crate::secret::Secret;
 
+mod arriving;
 mod error;
 mod limit;
 pub mod pending;
@@ -24,6 +24,7 @@ pub mod session;
 mod turn;
 pub mod waiting;
 
+use arriving::Arriving;
 pub use error::{LoginError, seconds};
 pub use limit::{Attempt, may_begin, may_try, went_well};
 use pending::{Goal, Login, Ready};
@@ -152,9 +153,10 @@ pub async fn come_back(
         Goal::Device(_) => "device",
     };
     let judged = match judge(hub, provider, &answer, &login).await {
-        Ok((granted, user)) => on_record(hub, &user, &granted.identity, how, from)
-            .await
-            .map(|()| (granted, user)),
+        Ok((granted, arriving)) => {
+            let told = on_record(hub, arriving.user(), &granted.identity, how, from);
+            arriving.admit(hub, told).await.map(|user| (granted, user))
+        }
         Err(error) => Err(error),
     };
     let ended = match judged {
@@ -186,7 +188,7 @@ async fn judge(
     provider: &Provider,
     answer: &Answer,
     login: &Login,
-) -> Result<(Granted, UserRow), LoginError> {
+) -> Result<(Granted, Arriving), LoginError> {
     if !provider.accepts(answer.issuer.as_deref()).await? {
         return Err(LoginError::refused(
             "the answer is not from the identity provider that was asked",
@@ -207,49 +209,8 @@ async fn judge(
     let granted = provider
         .redeem(code, &callback(hub), &login.verifier, &login.nonce)
         .await?;
-    let user = admit(hub, provider, &granted.identity).await?;
-    Ok((granted, user))
-}
-
-/// Takes the provider's word on a person over into the store. What ran by groups that are gone ends.
-pub async fn admit(
-    hub: &Hub,
-    provider: &Provider,
-    identity: &Identity,
-) -> Result<UserRow, LoginError> {
-    let arrival = Arrival {
-        id: uuid::Uuid::now_v7().to_string(),
-        issuer: provider.config.issuer.clone(),
-        subject: identity.subject.clone(),
-        name: identity.name.clone(),
-        groups: identity.groups.clone(),
-    };
-    match hub.store.arrive(arrival, clock::now()).await? {
-        Known::User { user, before } => {
-            let same = before.as_ref().is_some_and(|b| *b == user);
-            if let Some(before) = before.filter(|b| b.groups != user.groups) {
-                grants::groups_lost(hub, &user.id, &before.groups, &user.groups).await?;
-            }
-            if !same {
-                hub.access_changed.notify_one();
-            }
-            Ok(*user)
-        }
-        Known::Removed => Err(LoginError::refused(
-            format!("{} was removed from this hub", identity.name),
-            format!(
-                "ask a hub admin to run: linesman user add {}",
-                identity.name
-            ),
-        )),
-        Known::Taken => Err(LoginError::refused(
-            format!(
-                "the name {} belongs to another user of this hub",
-                identity.name
-            ),
-            "a hub admin removes or renames that user, or sets --oidc-username-prefix",
-        )),
-    }
+    let arriving = Arriving::meet(hub, provider, &granted.identity).await?;
+    Ok((granted, arriving))
 }
 
 async fn finish(hub: &Hub, goal: Goal, user: &UserRow, ready: Ready) -> Result<Came, StoreError> {

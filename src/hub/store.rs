@@ -246,6 +246,8 @@ contract! {
     live_admin_tokens(&self, now: OffsetDateTime) -> u32;
     /// All users who are not disabled.
     users(&self) -> Vec<UserRow>;
+    /// What [`Self::arrive`] would make of them now; nothing is changed.
+    would_arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Known;
     /// Takes in whom a provider vouches for: a new user, or changes of one who is known by the subject.
     [access] arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Known;
     [access] add_session(&self, session: Session, remote: &str, pair: Pair, now: OffsetDateTime) -> ();
@@ -270,9 +272,11 @@ contract! {
     /// Of each user of this provider who has API tokens in force or SSH keys, the session by which the provider can be asked, where
     /// it was not asked by any since then; the one that waits longest comes first.
     sessions_due(&self, issuer: &str, asked_before: OffsetDateTime, now: OffsetDateTime, limit: u32) -> Vec<String>;
-    /// Notes that the provider vouches for the user no more, until it does; false = it can be asked by another session, or this was
-    /// known.
-    [access] refuse_user(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// Whether the provider vouched for the session's user until now and can be asked by no other session of theirs.
+    is_last_to_ask_by(&self, session: &str, now: OffsetDateTime) -> bool;
+    /// Notes that the provider vouches for the session's user no more, until it does; false = it can be asked by another session,
+    /// or this was known.
+    [access] refuse_user(&self, session: &str, now: OffsetDateTime) -> bool;
     /// Notes that the provider was asked now, and what it gave for the next time.
     [access] asked_provider(&self, id: &str, sealed: Option<Vec<u8>>, now: OffsetDateTime) -> ();
     /// Marks a pair as used and stores the next one; false = the session has ended.

@@ -6,21 +6,23 @@ use time::OffsetDateTime;
 
 use super::pending::Ready;
 use super::record::{logged_in, refused_on_record};
-use super::{From, LoginError, admit, turn};
+use super::{Arriving, From, LoginError, turn};
 use crate::clock;
+use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::{Lifetimes, Provider};
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::store::{Pair, Session, SessionToken, UserRow};
-use crate::hub::{Hub, grants};
 use crate::keys;
 use crate::wire::api::SessionAnswer;
 
 mod end;
+mod vouched;
 mod watch;
 
 use end::end;
 pub use end::log_out;
+use vouched::{groups_told, unvouched};
 pub use watch::{ask_for_holders, end_lapsed, watch_over};
 
 /// Both tokens of a pair have its id.
@@ -240,68 +242,34 @@ async fn ask(
         let stored = |sealed, at| hub.store.asked_provider(&session.id, Some(sealed), at);
         stored(sealed.clone(), session.asked_at).await?;
         let granted = provider.judge(renewed, &known.subject).await?;
-        let now = admit(hub, provider, &granted.identity).await?;
+        let arriving = Arriving::meet(hub, provider, &granted.identity).await?;
+        let now = arriving
+            .admit(hub, groups_told(hub, &arriving, from))
+            .await?;
         stored(sealed, clock::now()).await?;
         Ok::<_, LoginError>(now)
     };
-    match asked.await {
-        Ok(changed) => {
-            if changed.groups != user.groups {
-                let what = format!("groups {:?} became {:?}", user.groups, changed.groups);
-                told(
-                    hub,
-                    Told {
-                        action: "session.groups",
-                        user: &changed,
-                        target: &what,
-                        denied: None,
-                    },
-                    from,
-                )
-                .await?;
-            }
-            Ok(changed)
-        }
-        Err(error) => {
-            let no = match &error {
-                LoginError::Provider(error) => error.is_final(),
-                LoginError::Refused { .. } => true,
-                LoginError::Code
-                | LoginError::TooMany(..)
-                | LoginError::Stopping
-                | LoginError::Store(_)
-                | LoginError::Audit(_) => false,
-            };
-            if no {
-                end(hub, &session.id, user, &error.words().0, from).await?;
-            }
-            if matches!(&error, LoginError::Provider(error) if error.is_final()) {
-                unvouched(hub, user, from).await?;
-            }
-            Err(error)
-        }
-    }
-}
-
-/// The provider said no: what it said of the user before is over, unless another session is left to ask it by.
-async fn unvouched(hub: &Hub, user: &UserRow, from: &From) -> Result<(), LoginError> {
-    if !hub.store.refuse_user(&user.id, clock::now()).await? {
-        return Ok(());
-    }
-    grants::groups_lost(hub, &user.id, &user.groups, &[]).await?;
-    let tokens = hub.store.api_tokens(Some(&user.id), clock::now()).await?;
-    if tokens.is_empty() && hub.store.ssh_keys(&user.id).await?.is_empty() {
-        // The end of the session says it all.
-        return Ok(());
-    }
-    let what = format!("groups {:?} do not count until the next login", user.groups);
-    let told_of = Told {
-        action: "session.groups",
-        user,
-        target: &what,
-        denied: None,
+    let error = match asked.await {
+        Ok(changed) => return Ok(changed),
+        Err(error) => error,
     };
-    told(hub, told_of, from).await
+    let no = match &error {
+        LoginError::Provider(error) => error.is_final(),
+        LoginError::Refused { .. } => true,
+        LoginError::Code
+        | LoginError::TooMany(..)
+        | LoginError::Stopping
+        | LoginError::Store(_)
+        | LoginError::Audit(_) => false,
+    };
+    if matches!(&error, LoginError::Provider(error) if error.is_final()) {
+        // Before the end: by a session that has ended nobody would be asked again.
+        unvouched(hub, session, user, from).await?;
+    }
+    if no {
+        end(hub, &session.id, user, &error.words().0, from).await?;
+    }
+    Err(error)
 }
 
 /// What happens to a session, put on record.

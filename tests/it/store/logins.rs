@@ -338,13 +338,20 @@ async fn holders_of_tokens_are_asked_about_by_their_newest_session(store: Store)
     assert_eq!(due(ms(5), ms(10_000)).await, [""; 0]);
     let other = store.sessions_due("https://other.invalid", ms(5), ms(5), 9);
     assert_eq!(other.await.unwrap(), [""; 0]);
-    assert!(!store.refuse_user(&ada.id, ms(6)).await.unwrap());
+    // Before the session ends that was asked by: what counts is whether another one is left.
+    let refuse = async |session: &str, at| {
+        let last = store.is_last_to_ask_by(session, at).await.unwrap();
+        assert_eq!(store.refuse_user(session, at).await.unwrap(), last);
+        last
+    };
+    assert!(!refuse("s2", ms(6)).await);
     assert!(store.end_session("s2", "refused", ms(6)).await.unwrap());
     assert_eq!(due(ms(6), ms(6)).await, ["s1"]);
-    assert!(!store.refuse_user(&ada.id, ms(6)).await.unwrap());
-    assert!(store.end_session("s1", "refused", ms(7)).await.unwrap());
-    assert!(store.refuse_user(&ada.id, ms(7)).await.unwrap());
-    assert!(!store.refuse_user(&ada.id, ms(8)).await.unwrap());
+    assert!(!refuse("s2", ms(6)).await);
+    assert!(refuse("s1", ms(7)).await);
+    assert!(!refuse("s1", ms(8)).await);
+    assert!(store.end_session("s1", "refused", ms(8)).await.unwrap());
+    assert!(!refuse("s1", ms(8)).await);
     let refused = async || {
         let user = store.user("ada").await.unwrap().unwrap();
         user.provider.unwrap().refused
@@ -352,6 +359,14 @@ async fn holders_of_tokens_are_asked_about_by_their_newest_session(store: Store)
     assert!(refused().await);
     store.arrive(arrival(), ms(9)).await.unwrap();
     assert!(!refused().await);
+    // A local user is nobody else's word.
     let bob = user(&store, "bob", "viewer").await;
-    assert!(!store.refuse_user(&bob.id, ms(9)).await.unwrap());
+    let own = Session {
+        id: "s3".to_owned(),
+        ..session(&bob)
+    };
+    let added = store.add_session(own, "192.0.2.1", pair(3), ms(9));
+    added.await.unwrap();
+    assert!(!refuse("s3", ms(9)).await);
+    assert!(!refuse("nobody's", ms(9)).await);
 }

@@ -66,43 +66,22 @@ impl TokenRecord {
 }
 
 impl Database {
+    pub async fn would_arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Result<Known> {
+        const DOING: &str = "look up who logs in";
+        let mut write = self.begin(DOING).await?;
+        // Without a commit nothing of it stays.
+        taken_in(&mut write, &arrival, now).await
+    }
+
     pub async fn arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Result<Known> {
         const DOING: &str = "store who logged in";
         let mut write = self.begin(DOING).await?;
-        let before: Option<User> =
-            sqlx::query_as("SELECT * FROM \"user\" WHERE issuer = $1 AND subject = $2")
-                .bind(&arrival.issuer)
-                .bind(&arrival.subject)
-                .fetch_optional(&mut *write.tx)
-                .await
-                .map_err(db(DOING))?;
-        let before = before.map(User::user).transpose()?;
-        if before.as_ref().is_some_and(|user| user.disabled) {
-            return Ok(Known::Removed);
+        let known = taken_in(&mut write, &arrival, now).await?;
+        match known {
+            Known::User { .. } => write.commit(DOING).await?,
+            Known::Removed | Known::Taken => {}
         }
-        let other: Option<String> = sqlx::query_scalar("SELECT id FROM \"user\" WHERE name = $1")
-            .bind(&arrival.name)
-            .fetch_optional(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        let own = before.as_ref().map(|user| user.id.as_str());
-        if other.as_deref().is_some_and(|id| own != Some(id)) {
-            return Ok(Known::Taken);
-        }
-        match &before {
-            None => insert(&mut write, &arrival, now).await?,
-            Some(user) => update(&mut write, user, &arrival, now).await?,
-        }
-        let row: User = sqlx::query_as("SELECT * FROM \"user\" WHERE name = $1")
-            .bind(&arrival.name)
-            .fetch_one(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
-        write.commit(DOING).await?;
-        Ok(Known::User {
-            user: Box::new(row.user()?),
-            before: before.map(Box::new),
-        })
+        Ok(known)
     }
 
     pub async fn add_session(
@@ -208,15 +187,30 @@ impl Database {
             .map_err(db("look for sessions to ask the provider about"))
     }
 
-    pub async fn refuse_user(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
+    pub async fn is_last_to_ask_by(&self, session: &str, now: OffsetDateTime) -> Result<bool> {
+        const LAST: &str = "SELECT count(*) FROM session s JOIN \"user\" u ON u.id = s.user_id
+             WHERE s.id = $1 AND u.subject IS NOT NULL AND u.refused_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM session o WHERE o.user_id = s.user_id AND o.id <> s.id AND o.ended_at IS NULL
+                 AND o.sealed IS NOT NULL AND o.expires_at > $2)";
+        let found: i64 = sqlx::query_scalar(LAST)
+            .bind(session)
+            .bind(to_ms(now))
+            .fetch_one(&self.readers)
+            .await
+            .map_err(db("look for another session to ask the provider by"))?;
+        Ok(found == 1)
+    }
+
+    pub async fn refuse_user(&self, session: &str, now: OffsetDateTime) -> Result<bool> {
         const DOING: &str = "note that the provider refuses a user";
         let statement = sqlx::query(
-            "UPDATE \"user\" SET refused_at = $1, updated_at = $1 WHERE id = $2 AND subject IS NOT NULL AND refused_at IS NULL
-             AND NOT EXISTS (SELECT 1 FROM session WHERE user_id = $2 AND ended_at IS NULL AND sealed IS NOT NULL
-                 AND expires_at > $1)",
+            "UPDATE \"user\" SET refused_at = $1, updated_at = $1 WHERE subject IS NOT NULL AND refused_at IS NULL
+             AND id = (SELECT user_id FROM session WHERE id = $2)
+             AND NOT EXISTS (SELECT 1 FROM session WHERE user_id = \"user\".id AND id <> $2 AND ended_at IS NULL
+                 AND sealed IS NOT NULL AND expires_at > $1)",
         )
         .bind(to_ms(now))
-        .bind(id);
+        .bind(session);
         Ok(self.change(DOING, statement).await? == 1)
     }
 
@@ -291,6 +285,44 @@ impl Database {
         .bind(id);
         Ok(self.change(DOING, statement).await? == 1)
     }
+}
+
+/// What becomes of them within this transaction.
+async fn taken_in(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> Result<Known> {
+    const DOING: &str = "store who logged in";
+    let before: Option<User> =
+        sqlx::query_as("SELECT * FROM \"user\" WHERE issuer = $1 AND subject = $2")
+            .bind(&arrival.issuer)
+            .bind(&arrival.subject)
+            .fetch_optional(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+    let before = before.map(User::user).transpose()?;
+    if before.as_ref().is_some_and(|user| user.disabled) {
+        return Ok(Known::Removed);
+    }
+    let other: Option<String> = sqlx::query_scalar("SELECT id FROM \"user\" WHERE name = $1")
+        .bind(&arrival.name)
+        .fetch_optional(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+    let own = before.as_ref().map(|user| user.id.as_str());
+    if other.as_deref().is_some_and(|id| own != Some(id)) {
+        return Ok(Known::Taken);
+    }
+    match &before {
+        None => insert(write, arrival, now).await?,
+        Some(user) => update(write, user, arrival, now).await?,
+    }
+    let row: User = sqlx::query_as("SELECT * FROM \"user\" WHERE name = $1")
+        .bind(&arrival.name)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+    Ok(Known::User {
+        user: Box::new(row.user()?),
+        before: before.map(Box::new),
+    })
 }
 
 async fn insert(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> Result<()> {

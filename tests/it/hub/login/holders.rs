@@ -178,3 +178,95 @@ async fn a_provider_that_is_away_takes_no_groups_with_it() {
     assert_eq!(store.sessions_of(&user.id).await.unwrap().len(), 1);
     hub.stop().await;
 }
+
+/// What happened since, of these actions.
+async fn told(world: &World, actions: &[&str]) -> Vec<String> {
+    let record = world.record().await.into_iter();
+    let all = record.map(|(action, ..)| action);
+    all.filter(|action| actions.contains(&action.as_str()))
+        .collect()
+}
+
+/// H32, H37: other groups count once they are on record, and not before; what ran by those that are gone is cut all the same. Before,
+/// they changed, and the next look saw nothing that had changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_do_not_change_without_a_record() {
+    let world = World::start("oidc-groups-refused", json!({}), |_| {}).await;
+    let hub = &world.hub.hub;
+    let session = world.log_in().await;
+    let grant = json!({"subject": "group:sre", "clusters": "all", "groups": ["view"]});
+    let (_, grant) = world.hub.post("/v1/grants", &grant).await;
+    let by = By {
+        user_id: hub.store.user("ada").await.unwrap().unwrap().id,
+        token_id: "an-api-token".to_owned(),
+        grants: vec![grant["id"].as_str().unwrap().to_owned()],
+        ..By::default()
+    };
+    let running = hub.requests.enter(by, hub.requests.now());
+    world.idp.account("ada", "ada", &["dev"]).await;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    world.hub.execute(refuse, no_more).await;
+    let (code, problem) = world.refresh(&session).await;
+    assert_eq!((code, slug(&problem)), (503, "unavailable"));
+    tokio::time::timeout(SOON, running.over()).await.unwrap();
+    let groups = async || hub.store.user("ada").await.unwrap().unwrap().groups;
+    assert_eq!(groups().await, ["dev", "sre"]);
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    world.hub.execute("DROP TRIGGER refuse", again).await;
+    let (code, next) = world.refresh(&session).await;
+    assert_eq!(
+        (code, groups().await),
+        (200, vec!["dev".to_owned()]),
+        "{next}"
+    );
+    assert_eq!(told(&world, &["session.groups"]).await, ["session.groups"]);
+    world.hub.stop().await;
+}
+
+/// H37: nor does somebody become a user of the hub by a login that is on no record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_arrives_without_a_record() {
+    let world = World::start("oidc-arrival-refused", json!({}), |_| {}).await;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    world.hub.execute(refuse, no_more).await;
+    let seen = world.browser().open(&world.login_url()).await;
+    assert_eq!(seen.parameter("code"), None, "{seen:?}");
+    assert!(world.hub.hub.store.user("ada").await.unwrap().is_none());
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    world.hub.execute("DROP TRIGGER refuse", again).await;
+    world.log_in().await;
+    assert!(world.hub.hub.store.user("ada").await.unwrap().is_some());
+    assert_eq!(told(&world, &["login"]).await, ["login"]);
+    world.hub.stop().await;
+}
+
+/// H32, H37: the provider's no counts once it is on record; until then its session does not end, by which it is asked again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_providers_no_does_not_count_without_a_record() {
+    const ENDS: [&str; 2] = ["session.groups", "session.end"];
+    let (world, session, token) = world("oidc-no-refused", |config| {
+        // Nobody but the test asks.
+        config.sessions.access = Duration::from_hours(1);
+    })
+    .await;
+    world.idp.forget("ada").await;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN NEW.action = 'session.groups' BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more =
+        "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (action <> 'session.groups') NOT VALID";
+    world.hub.execute(refuse, no_more).await;
+    let (code, problem) = world.refresh(&session).await;
+    assert_eq!((code, slug(&problem)), (503, "unavailable"));
+    assert_eq!(me(&world, &token).await["groups"], json!(["dev", "sre"]));
+    assert_eq!(told(&world, &ENDS).await, [""; 0]);
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    world.hub.execute("DROP TRIGGER refuse", again).await;
+    for _ in 0..2 {
+        let (code, problem) = world.refresh(&session).await;
+        assert_eq!(code, 401, "{problem}");
+    }
+    assert_eq!(me(&world, &token).await["groups"], json!([]));
+    assert_eq!(told(&world, &ENDS).await, ENDS);
+    world.hub.stop().await;
+}
