@@ -14,6 +14,7 @@ pub mod fetch;
 mod githost;
 mod https;
 mod login;
+mod proxy;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,8 +31,9 @@ use call::Call;
 pub use calls::WantedBundle;
 pub use diagnose::{Cause, cause};
 pub use error::Error;
-pub use https::{address, http, proxy, query_pairs};
+pub use https::{address, http, query_pairs};
 use https::{authorization, json_headers, retry_after, whatever};
+pub use proxy::proxy;
 
 use crate::backoff::Schedule;
 use crate::clock;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::wire::api::{AccessLevel, HubKey};
 use crate::yaml;
 
+pub mod bypass;
 pub mod copy;
 pub mod proxy;
 mod rbac;

@@ -24,7 +24,6 @@ use crate::wire::api::{AgentBuild, HubKey, HubRef};
 use crate::wire::frame::{Code, Goaway};
 use crate::wire::id::ClusterName;
 
-pub mod bypass;
 mod cap;
 mod dial;
 mod transport;
@@ -58,7 +57,7 @@ pub struct ProxyConfig {
     pub address: String,
     /// `user:password`
     pub credentials: Option<Secret<String>>,
-    /// As in `NO_PROXY`: what is dialled directly ([`bypass::bypassed`]).
+    /// As in `NO_PROXY`: what is dialled directly ([`crate::manifests::bypass::bypassed`]).
     pub bypass: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
 
-use super::diagnose;
+use super::{diagnose, proxy};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// For a whole file, redirects included.
@@ -94,6 +94,7 @@ impl Fetcher {
             .user_agent(concat!("linesman/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT)
             .timeout(WHOLE)
+            .proxy(proxy::of_environment())
             .redirect(follow);
         if let Some(pem) = ca {
             let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())

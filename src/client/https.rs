@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH, RETRY_AFTER};
 
-use super::{Error, diagnose};
+use super::{Error, diagnose, proxy};
 use crate::secret::Secret;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,6 +45,7 @@ pub fn http(ca: Option<&str>) -> Result<reqwest::Client, Error> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("linesman/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
+        .proxy(proxy::of_environment())
         .redirect(reqwest::redirect::Policy::none());
     if let Some(pem) = ca {
         let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
@@ -56,20 +56,6 @@ pub fn http(ca: Option<&str>) -> Result<reqwest::Client, Error> {
         builder = builder.tls_certs_only(roots);
     }
     builder.build().map_err(|e| Error::Tls(diagnose::root(&e)))
-}
-
-/// The proxy by which [`http`] goes to this address, as the environment has it (`HTTPS_PROXY`, `ALL_PROXY`; `NO_PROXY`), without
-/// its credentials; None = directly.
-pub fn proxy(url: &Url) -> Option<String> {
-    // What reqwest asks for each call, so that both are of one mind.
-    let proxy = Matcher::from_system().intercept(&url.as_str().parse().ok()?)?;
-    let (uri, authority) = (proxy.uri(), proxy.uri().authority()?.as_str());
-    // Behind the last '@' is no part of a password that has one.
-    let address = authority.rsplit('@').next().unwrap_or_default();
-    Some(format!(
-        "{}://{address}",
-        uri.scheme_str().unwrap_or("http")
-    ))
 }
 
 pub(super) fn authorization(token: &Secret<String>) -> Option<HeaderValue> {

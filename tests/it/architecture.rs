@@ -21,7 +21,6 @@ const PURE: &[&str] = &[
     "agent/forward/subjects/role",
     "agent/gate",
     "agent/identity",
-    "agent/link/bypass",
     "agent/link/cap",
     "agent/plan",
     "assertion",
@@ -248,7 +247,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         at: &[""],
-        but: &["cli"],
+        // What calls go through is the environment's to say, to reqwest as well.
+        but: &["cli", "client/proxy"],
         forbidden: &["clap", "std::env"],
         instead: "cli reads flags and environment, and passes validated configuration on",
     },

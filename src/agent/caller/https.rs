@@ -7,9 +7,9 @@ use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
 
 use super::{Answer, Call, DEADLINE, retry_after};
-use crate::agent::link::bypass::bypassed;
 use crate::agent::link::{ProxyConfig, is_old_tls};
 use crate::lifetime::hearts::Heart;
+use crate::manifests::bypass::bypassed;
 use crate::wire::api::SIGNATURE_HEADER;
 
 const CONNECT: Duration = Duration::from_secs(10);

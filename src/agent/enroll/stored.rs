@@ -115,9 +115,7 @@ fn proxy(url: &str, bypass: &str) -> Result<Option<ProxyConfig>> {
     Ok(Some(ProxyConfig {
         address: proxy.address,
         credentials: proxy.credentials,
-        bypass: bypass
-            .split([',', ' '])
-            .filter(|part| !part.is_empty())
+        bypass: manifests::bypass::rules(bypass)
             .map(str::to_owned)
             .collect(),
     }))

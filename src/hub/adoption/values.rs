@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use crate::hub::image;
+use crate::manifests::bypass;
 use crate::manifests::proxy::{self, ProxyError, unbracketed};
 use crate::wire::api::AdoptionOptions;
 
@@ -50,11 +51,7 @@ pub fn check(options: &AdoptionOptions) -> Result<(), Wrong> {
     if !options.https_proxy.is_empty() {
         proxy::parse(&options.https_proxy)?;
     }
-    let mut rules = options
-        .no_proxy
-        .split([',', ' '])
-        .filter(|rule| !rule.is_empty());
-    match rules.find(|rule| !is_bypass(rule)) {
+    match bypass::rules(&options.no_proxy).find(|rule| !is_bypass(rule)) {
         Some(rule) => Err(Wrong::NoProxy(shown(rule))),
         None => Ok(()),
     }
@@ -71,7 +68,7 @@ fn is_secret(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// The forms that the agent's `link::bypass` reads; all else it would pass over in silence.
+/// The forms that [`bypass::bypassed`] reads; all else it would pass over in silence.
 fn is_bypass(rule: &str) -> bool {
     if rule == "*" {
         return true;

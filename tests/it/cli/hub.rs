@@ -429,7 +429,7 @@ fn the_doctor_takes_the_way_that_calls_take() {
         (&by_proxy[1].0, &by_proxy[1].1),
         (&json!("tls"), &json!(false))
     );
-    for rule in ["127.0.0.1", "hub.example.org, 127.0.0.0/8"] {
+    for rule in ["127.0.0.1", "hub.example.org, 127.0.0.0/8", "*"] {
         let direct = doctor(rule);
         let names: Vec<&Value> = direct.iter().map(|f| &f.0).collect();
         assert_eq!(names, ["dns", "tcp", "tls", "clock", "login"], "{rule}");

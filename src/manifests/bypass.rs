@@ -1,11 +1,16 @@
-//! Which hosts are reached without the proxy: the rules of `NO_PROXY`, one meaning for the line and for HTTPS. Programs differ in
-//! how they read them; here every form that is common counts. Nothing is looked up: a network is compared with an address
+//! Which hosts are reached without the proxy: the rules of `NO_PROXY`, one meaning for the agent's line, its HTTPS and the calls of
+//! people's programs. Programs differ in how they read them; here every form that is common counts. Nothing is looked up: a network is compared with an address
 //! that stands in the URL itself.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
 use std::net::IpAddr;
 
-use crate::manifests::proxy::unbracketed;
+use super::proxy::unbracketed;
+
+/// The rules of a list, which commas or blanks part.
+pub fn rules(list: &str) -> impl Iterator<Item = &str> {
+    list.split([',', ' ']).filter(|rule| !rule.is_empty())
+}
 
 /// Whether one of the rules names this host: `*`, a name (with what lies below it), an address, or a network; names and addresses
 /// with `:port` for one port alone.
