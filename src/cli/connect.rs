@@ -1,7 +1,7 @@
 //! Which hub, as whom: flags, then environment, then the session that `login` kept.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -233,33 +233,77 @@ pub(super) fn read_proxy(path: &Path) -> Result<Secret<String>> {
 }
 
 fn read_secret(path: &Path, what: &str, next: &str) -> Result<Secret<String>> {
-    let text = if is_stdin(path) {
-        let mut text = String::new();
-        std::io::stdin()
-            .take(MAX_TOKEN_FILE)
-            .read_to_string(&mut text)
-            .with_context(|| format!("read the {what} from stdin"))?;
-        text
+    let read = if is_stdin(path) {
+        read_bounded(std::io::stdin(), MAX_TOKEN_FILE)
+            .with_context(|| format!("read the {what} from stdin"))?
     } else {
-        read_bounded(path, MAX_TOKEN_FILE)
-            .with_context(|| format!("read the {what} file {}", path.display()))?
+        let file = fs::File::open(path).and_then(|file| read_bounded(file, MAX_TOKEN_FILE));
+        file.with_context(|| format!("read the {what} file {}", path.display()))?
     };
-    let text = text.trim();
+    let text = read.as_deref().map(str::trim).unwrap_or_default();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
-        let holds = format!("{} holds no {what}", path.display());
+        let holds = match read {
+            Some(_) => format!("{} holds no {what}", path.display()),
+            None => format!(
+                "{} holds no {what}, but more than {MAX_TOKEN_FILE} bytes",
+                path.display()
+            ),
+        };
         return Err(Failure::new(Code::Usage, holds, next).into());
     }
     Ok(Secret::new(text.to_owned()))
 }
 
 pub(super) fn read_ca(path: &Path) -> Result<String> {
-    read_bounded(path, MAX_CA_FILE).with_context(|| format!("read the CA file {}", path.display()))
+    let file = fs::File::open(path).and_then(|file| read_bounded(file, MAX_CA_FILE));
+    let read = file.with_context(|| format!("read the CA file {}", path.display()))?;
+    read.ok_or_else(|| {
+        let holds = format!("{} holds more than {MAX_CA_FILE} bytes", path.display());
+        let next = "name a PEM file with the CA alone: what is cut off would not be trusted";
+        Failure::new(Code::Usage, holds, next).into()
+    })
 }
 
-fn read_bounded(path: &Path, limit: u64) -> Result<String> {
-    let mut text = String::new();
-    fs::File::open(path)?
-        .take(limit)
-        .read_to_string(&mut text)?;
-    Ok(text)
+/// All of it; `None` where that is more than so many bytes.
+fn read_bounded(from: impl Read, limit: u64) -> std::io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    from.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Ok(None);
+    }
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e.utf8_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first 4 KiB of a longer file were taken for the token, and the first MiB of one for the CA.
+    #[test]
+    fn a_file_that_is_too_long_is_refused_and_not_cut() {
+        let path = std::env::temp_dir().join(format!("linesman-connect-{}", std::process::id()));
+        let text = |len: u64| "x".repeat(usize::try_from(len).unwrap());
+        let usage = |error: anyhow::Error| {
+            let failure = error.downcast::<Failure>().unwrap();
+            assert_eq!(failure.code, Code::Usage);
+            failure.to_string()
+        };
+        fs::write(&path, text(MAX_TOKEN_FILE)).unwrap();
+        let token = read_token(&path).unwrap();
+        assert_eq!(*token.expose(), text(MAX_TOKEN_FILE));
+        fs::write(&path, text(MAX_TOKEN_FILE + 1)).unwrap();
+        let said = usage(read_token(&path).unwrap_err());
+        assert!(
+            said.ends_with("holds no token, but more than 4096 bytes"),
+            "{said}"
+        );
+        fs::write(&path, text(MAX_CA_FILE)).unwrap();
+        assert_eq!(read_ca(&path).unwrap(), text(MAX_CA_FILE));
+        fs::write(&path, text(MAX_CA_FILE + 1)).unwrap();
+        let said = usage(read_ca(&path).unwrap_err());
+        assert!(said.ends_with("holds more than 1048576 bytes"), "{said}");
+        fs::remove_file(&path).unwrap();
+    }
 }
