@@ -10,7 +10,7 @@ use super::wait::{self, Found, Patience};
 use crate::client::Client;
 use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
-use crate::wire::report::{ConditionType, Status};
+use crate::wire::report::{ConditionType, Status, is_of_wish};
 use crate::wire::word::Word;
 
 /// What is followed.
@@ -18,8 +18,8 @@ pub(super) struct Wish<'a> {
     pub(super) kind: ConditionType,
     /// With this, the condition's message is about this wish and no other one.
     pub(super) about: String,
-    /// What follows that in the words of an agent that numbers its wishes; one of before gives no number.
-    pub(super) number: Option<String>,
+    /// The number of the wish, where it has one.
+    pub(super) number: u64,
     /// What is waited for, for people.
     pub(super) until: &'a str,
     /// What a person does where it was undone.
@@ -56,18 +56,8 @@ pub(super) async fn follow(
 impl Wish<'_> {
     fn is_in(&self, message: &str) -> bool {
         let rest = message.strip_prefix(&self.about);
-        rest.is_some_and(|rest| match &self.number {
-            Some(number) => !rest.starts_with(NUMBER) || rest.starts_with(number),
-            None => true,
-        })
+        rest.is_some_and(|rest| is_of_wish(rest, self.number))
     }
-}
-
-/// Begins the number of a wish.
-const NUMBER: &str = "wish ";
-
-pub(super) fn number(wish: u64) -> Option<String> {
-    (wish != 0).then(|| format!("{NUMBER}{wish}: "))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -113,7 +103,7 @@ mod tests {
             let wish = Wish {
                 kind,
                 about: about.to_owned(),
-                number: None,
+                number: 0,
                 until: "",
                 undone: String::new(),
             };
@@ -161,7 +151,7 @@ mod tests {
         let wish = Wish {
             kind: ConditionType::AgentCurrent,
             about: "b: ".to_owned(),
-            number: number(4),
+            number: 4,
             until: "",
             undone: String::new(),
         };

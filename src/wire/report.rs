@@ -228,6 +228,18 @@ pub struct Condition<K = ConditionType, S = Status> {
     pub since: String,
 }
 
+/// Whether a condition's message, behind the image that it is about, is the word on this wish: `wish 4: the agent runs it`. An agent
+/// of before gives no number, and a hub of before none (0).
+pub fn is_of_wish(rest: &str, wish: u64) -> bool {
+    let Some((number, _)) = rest
+        .strip_prefix("wish ")
+        .and_then(|rest| rest.split_once(": "))
+    else {
+        return true;
+    };
+    wish == 0 || number == wish.to_string()
+}
+
 /// A condition of which this build does not know a word: told as it was said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

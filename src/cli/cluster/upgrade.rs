@@ -127,7 +127,7 @@ async fn upgrade(
     let wish = Wish {
         kind: ConditionType::AgentCurrent,
         about: format!("{image}: "),
-        number: follow::number(told.wish),
+        number: told.wish,
         until: "the new agent is heard",
         undone: format!(
             "mend what it says; to try the same image again: linesman cluster upgrade {name} --withdraw, then --image"

@@ -77,7 +77,7 @@ pub(in crate::cli) async fn follow(
     let wish = Wish {
         kind: ConditionType::EngineCurrent,
         about: format!("change {change}: "),
-        number: None,
+        number: 0,
         until: "the engine works with it",
         undone: format!("look closer: linesman doctor --cluster {name}"),
     };

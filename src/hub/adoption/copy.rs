@@ -16,7 +16,7 @@ use crate::manifests::AdoptionValues;
 use crate::manifests::copy::{self, HasPassword};
 use crate::wire::api::{AdoptionOptions, EngineKind, GitRoute, Order, Via};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, ConditionType, Status};
+use crate::wire::report::{Condition, ConditionType, Status, is_of_wish};
 
 /// How long the removal of a cluster waits for its engine.
 const APPLIED: Duration = Duration::from_secs(20);
@@ -115,7 +115,7 @@ pub async fn renew(hub: &Hub, cluster: &Cluster) -> Result<Option<Done>, CopyErr
 /// it is not known yet which of the two stays. So it is while its end waits for a signature.
 pub async fn renew_old(hub: &Hub, cluster: &Cluster) -> Result<Option<Done>, CopyError> {
     let said = said(hub, cluster).await?;
-    if is_changing(cluster.desired_image.as_deref(), &said) {
+    if is_changing(cluster.desired_image.as_deref(), cluster.image_wish, &said) {
         return Ok(None);
     }
     if standing(hub, cluster).await? != Standing::Old || ends(hub, cluster).await? {
@@ -272,15 +272,17 @@ fn image(cluster: &Cluster, said: &[Condition]) -> Option<String> {
     cluster.desired_image.clone().filter(|_| !failed)
 }
 
-/// Whether it is not known yet if the agent stays with the image that is wished of it.
-fn is_changing(wished: Option<&str>, said: &[Condition]) -> bool {
+/// Whether it is not known yet if the agent stays with the image that is wished of it. What it said of a wish before for the same
+/// image, which was withdrawn meanwhile, does not count.
+fn is_changing(wished: Option<&str>, wish: u64, said: &[Condition]) -> bool {
     let Some(wished) = wished else {
         return false;
     };
     let current = said.iter().find(|c| c.kind == ConditionType::AgentCurrent);
     current.is_none_or(|current| {
         let about = current.message.strip_prefix(wished);
-        let about = about.is_some_and(|rest| rest.starts_with(": "));
+        let about = about.and_then(|rest| rest.strip_prefix(": "));
+        let about = about.is_some_and(|rest| is_of_wish(rest, wish));
         let ended = current.status == Status::True || current.reason == "Returned";
         !about || !ended
     })
@@ -375,8 +377,30 @@ mod tests {
                 said(Status::True, "InForce", "r/a:23: the agent runs it"),
                 true,
             ),
+            // Of the wish before, and of this one.
+            (
+                Some("r/a:2"),
+                said(Status::False, "Returned", "r/a:2: wish 2: silent"),
+                true,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::True, "InForce", "r/a:2: wish 41: the agent runs it"),
+                true,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::False, "Returned", "r/a:2: wish 4: silent"),
+                false,
+            ),
+            (
+                Some("r/a:2"),
+                said(Status::True, "InForce", "r/a:2: wish 4: the agent runs it"),
+                false,
+            ),
         ] {
-            assert_eq!(is_changing(wished, &said), changing, "{wished:?} {said:?}");
+            let found = is_changing(wished, 4, &said);
+            assert_eq!(found, changing, "{wished:?} {said:?}");
         }
     }
 }
