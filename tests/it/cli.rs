@@ -348,6 +348,49 @@ fn a_file_that_is_too_long_to_check_is_a_finding() {
     );
 }
 
+/// Flux leaves links out, and Argo CD follows some: whoever pushes one is told.
+#[test]
+fn a_symbolic_link_is_a_finding_where_a_cluster_would_miss_it() {
+    let home = Home::new();
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n";
+    home.write("catalog/clusters/eu1/map.yaml", map);
+    home.write("catalog/base/other.yaml", map);
+    home.write("catalog/README.md", "");
+    home.write("outside.yaml", map);
+    let lint = || home.run(&["catalog", "lint", "catalog", "-o", "json"]);
+    let linked = |target: &str, name: &str| {
+        let link = home.0.join("catalog").join(name);
+        std::os::unix::fs::symlink(target, link).unwrap();
+    };
+    // No cluster misses it.
+    linked("README.md", "INTRO.md");
+    assert_eq!(lint().code, 0);
+    linked("../../base/other.yaml", "clusters/eu1/linked.yaml");
+    linked("../base", "clusters/eu2");
+    linked("../outside.yaml", "outside.md");
+    let absolute = home.0.join("catalog/README.md");
+    linked(absolute.to_str().unwrap(), "absolute.md");
+    linked("nowhere", "nowhere");
+    let ran = lint();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
+    let found: Vec<(&str, &str)> = found
+        .iter()
+        .map(|f| (f["file"].as_str().unwrap(), f["message"].as_str().unwrap()))
+        .collect();
+    let left_out = "is a symbolic link and was not checked: Flux leaves it out";
+    let refused = "is a symbolic link that is absolute or leaves the catalog: Flux leaves it out, and Argo CD takes nothing from \
+                   such a repository";
+    let wanted = [
+        ("absolute.md", refused),
+        ("clusters/eu1/linked.yaml", left_out),
+        ("clusters/eu2", left_out),
+        ("nowhere", "is a symbolic link to what is not there"),
+        ("outside.md", refused),
+    ];
+    assert_eq!(found, wanted);
+}
+
 #[test]
 fn logging_out_forgets_the_token() {
     let home = Home::new();

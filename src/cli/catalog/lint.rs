@@ -16,7 +16,7 @@ use rules::Finding;
 const EXAMPLES: &str = "\
 It finds: YAML that does not parse, kustomizations and Flux Kustomizations that name files which are not there,
 files that no kustomization names, objects that a cluster gets twice, Secrets in clear text, directories below
-clusters/ that are no cluster names, YAML of more than 4 MiB, which it does not read. Ends with 1 where it finds something.
+clusters/ that are no cluster names, YAML of more than 4 MiB and symbolic links, which it does not read. Ends with 1 where it finds something.
 
 Examples:
   linesman catalog lint
@@ -84,7 +84,7 @@ pub(in crate::cli) fn run(args: &Args) -> Result<()> {
 struct Catalog {
     /// By name; empty where the name is enough.
     files: BTreeMap<String, String>,
-    /// What is too long to be read.
+    /// What is too long to be read, and links.
     unread: Vec<Finding>,
 }
 
@@ -111,6 +111,9 @@ fn collect(root: &Path, directory: &Path, catalog: &mut Catalog) -> Result<()> {
             .display()
             .to_string();
         let yaml = path.extension().is_some_and(|e| e == "yaml" || e == "yml");
+        if kind.is_symlink() {
+            catalog.unread.extend(link(root, &path, &name, yaml));
+        }
         let text = if kind.is_file() && yaml {
             let text = read(&path).with_context(|| format!("read {}", path.display()))?;
             text.unwrap_or_else(|size| {
@@ -127,6 +130,28 @@ fn collect(root: &Path, directory: &Path, catalog: &mut Catalog) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What becomes of a symbolic link in a cluster. Flux leaves all of them out of what its source-controller hands on; Argo CD follows
+/// relative ones within the repository, and takes nothing from one with any other.
+fn link(root: &Path, path: &Path, name: &str, yaml: bool) -> Option<Finding> {
+    let (written, root) = (fs::read_link(path).ok()?, root.canonicalize().ok()?);
+    let target = path.canonicalize();
+    let within = written.is_relative() && target.as_ref().is_ok_and(|t| t.starts_with(&root));
+    let message = if target.is_err() {
+        "is a symbolic link to what is not there"
+    } else if !within {
+        "is a symbolic link that is absolute or leaves the catalog: Flux leaves it out, and Argo CD takes nothing from such a repository"
+    } else if yaml || target.is_ok_and(|target| target.is_dir()) {
+        "is a symbolic link and was not checked: Flux leaves it out"
+    } else {
+        return None;
+    };
+    Some(Finding {
+        file: name.to_owned(),
+        message: message.to_owned(),
+        fix: "name the file itself in a kustomization.yaml, or put a copy there".to_owned(),
+    })
 }
 
 /// A file's text, or its size where that is too much.
