@@ -203,8 +203,11 @@ fn line(arg: &clap::Arg) -> String {
         .get_env()
         .map(|e| format!(" Or `{}`.", e.to_string_lossy()))
         .unwrap_or_default();
+    // Beside a long form the short one is not shown by itself.
+    let short = arg.get_short().filter(|_| arg.get_long().is_some());
+    let short = short.map(|short| format!("-{short}, ")).unwrap_or_default();
     format!(
-        "- `{}`: {help}.{words}{default}{env}\n",
+        "- `{short}{}`: {help}.{words}{default}{env}\n",
         arg.to_string().replace('`', "")
     )
 }
