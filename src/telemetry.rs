@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::runtime::Handle;
 use tracing_subscriber::EnvFilter;
 
 mod heals;
@@ -221,6 +222,15 @@ impl Lines {
     }
 }
 
+/// Tasks of the runtime that asks: what is left behind shows there first, long before it is a matter of memory.
+fn register_tasks(registry: &mut Registry) {
+    if let Ok(runtime) = Handle::try_current() {
+        let tasks = runtime.metrics().num_alive_tasks();
+        let tasks = gauge(u64::try_from(tasks).unwrap_or(u64::MAX));
+        registry.register("tasks", "Tasks of the process that have not ended", tasks);
+    }
+}
+
 fn gauge(value: u64) -> Gauge {
     let gauge = Gauge::default();
     gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -314,8 +324,9 @@ impl HubMetrics {
     /// The text that `/metrics` answers (`OpenMetrics`).
     pub fn text(&self, lines: &Lines) -> Result<String, std::fmt::Error> {
         let mut all = Registry::default();
-        self.heals
-            .register(all.sub_registry_with_prefix("linesman"));
+        let process = all.sub_registry_with_prefix("linesman");
+        self.heals.register(process);
+        register_tasks(process);
         let registry = all.sub_registry_with_prefix("linesman_hub");
         registry.register("http_answers", "HTTP answers by code", self.answers.clone());
         registry.register(

@@ -124,6 +124,7 @@ impl HealMetrics {
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::with_prefix("linesman");
         self.register(&mut registry);
+        super::register_tasks(&mut registry);
         let mut text = String::new();
         text::encode(&mut text, &registry)?;
         Ok(text)

@@ -159,27 +159,50 @@ pub(crate) fn rss(pid: u32) -> f64 {
     f64::from(kb) / 1000.0
 }
 
-/// What a process holds at one time: memory in MB, file descriptors, threads.
+/// What a process holds at one time: memory in MB, file descriptors, threads, and the tasks of its runtime.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) memory: f64,
     pub(crate) files: usize,
     pub(crate) threads: usize,
+    /// None = it did not answer just now.
+    pub(crate) tasks: Option<usize>,
 }
 
 impl Held {
-    pub(crate) fn by(pid: u32) -> Self {
+    /// Of hub and agent.
+    pub(crate) fn both(world: &World, [hub, agent]: [u32; 2]) -> [Self; 2] {
+        let told = world.hub.health("/metrics").ok();
+        [Self::by(hub, told), Self::by(agent, agents_metrics(world))]
+    }
+
+    fn by(pid: u32, metrics: Option<String>) -> Self {
         let entries = |of: &str| fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
         Self {
             memory: rss(pid),
             files: entries("fd"),
             threads: entries("task"),
+            tasks: metrics.as_deref().and_then(tasks),
         }
     }
 }
 
+fn tasks(metrics: &str) -> Option<usize> {
+    let told = |line: &str| line.strip_prefix("linesman_tasks ")?.trim().parse().ok();
+    metrics.lines().find_map(told)
+}
+
+fn agents_metrics(world: &World) -> Option<String> {
+    let pods = "/api/v1/namespaces/linesman/pods";
+    let agent = "labelSelector=app.kubernetes.io/name%3Dlinesman-agent";
+    let list = world.api.try_get(&format!("{pods}?{agent}")).ok()??;
+    let name = list["items"][0]["metadata"]["name"].as_str()?;
+    let path = format!("{pods}/{name}:8080/proxy/metrics");
+    world.api.text(&path).ok()
+}
+
 /// L29: tells, of hub and agent, the most that each held in the first and in the last quarter, and that it did not grow without
-/// end. Between two quarters of one load memory may differ by a quarter and 8 MB. Files and threads follow what is open at the
+/// end. Between two quarters of one load memory may differ by a quarter and 8 MB. Files, threads and tasks follow what is open at the
 /// moment, which is random: each session, copy and watch that runs is a handful of connections at either end, so the last
 /// quarter may have half as many again and 32 more; one that is left behind with each of hundreds of sessions is far beyond.
 pub(crate) fn steady(samples: &[[Held; 2]], told: impl Fn(&str, String)) {
@@ -194,6 +217,8 @@ pub(crate) fn steady(samples: &[[Held; 2]], told: impl Fn(&str, String)) {
             [first, last].map(|part| part.iter().map(|both| what(&both[n])).max().unwrap())
         };
         let (files, threads) = (most(|held| held.files), most(|held| held.threads));
+        let told_tasks = |part: &[[Held; 2]]| part.iter().filter_map(|both| both[n].tasks).max();
+        let tasks = [first, last].map(|part| told_tasks(part).expect("it tells its tasks"));
         let what = |what: &str| format!("{name}'s {what}, most in the first and last quarter");
         told(
             &what("memory"),
@@ -204,13 +229,19 @@ pub(crate) fn steady(samples: &[[Held; 2]], told: impl Fn(&str, String)) {
             format!("{} / {}", files[0], files[1]),
         );
         told(&what("threads"), format!("{} / {}", threads[0], threads[1]));
+        told(&what("tasks"), format!("{} / {}", tasks[0], tasks[1]));
         assert!(
             memory[1] <= memory[0] * 1.25 + 8.0,
             "{name} grew from {} to {} MB",
             memory[0],
             memory[1]
         );
-        for (what, [first, last]) in [("file descriptors", files), ("threads", threads)] {
+        let counts = [
+            ("file descriptors", files),
+            ("threads", threads),
+            ("tasks", tasks),
+        ];
+        for (what, [first, last]) in counts {
             assert!(
                 last <= first + first / 2 + 32,
                 "{name} went from {first} to {last} {what}"

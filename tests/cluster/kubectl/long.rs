@@ -157,7 +157,7 @@ fn what_is_left_open_is_still_there_hours_later() {
         assert!(!raw.over(), "the watch with a time of its own ended");
         assert!(!follows.over(), "the log ended");
         assert!(!forwards.iter_mut().any(|(forward, ..)| forward.over()));
-        samples.push(pids.map(Held::by));
+        samples.push(Held::both(&world, pids));
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;

@@ -202,10 +202,10 @@ fn cut(day: &Day<'_>, over: &Receiver<()>) {
 }
 
 /// What both ends hold, from time to time.
-fn watch_both(pids: [u32; 2], over: &Receiver<()>) -> Vec<[Held; 2]> {
+fn watch_both(world: &World, pids: [u32; 2], over: &Receiver<()>) -> Vec<[Held; 2]> {
     let mut samples = Vec::new();
     while matches!(over.recv_timeout(SAMPLE), Err(RecvTimeoutError::Timeout)) {
-        samples.push(pids.map(Held::by));
+        samples.push(Held::both(world, pids));
     }
     samples
 }
@@ -235,7 +235,7 @@ fn nothing_is_stuck_wrong_or_growing() {
         let (stop_samples, over) = channel();
         let shared = &day;
         let cutter = scope.spawn(move || cut(shared, &cuts));
-        let samples = scope.spawn(move || watch_both(pids, &over));
+        let samples = scope.spawn(move || watch_both(shared.world, pids, &over));
         let mut workers = Vec::new();
         for n in 0..2 {
             workers.push(scope.spawn(move || exec(shared, Protocol::ALL[n])));

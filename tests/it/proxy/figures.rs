@@ -56,6 +56,7 @@ async fn lines_are_told_in_figures_without_a_peers_words() {
         world.send(request.body(Bytes::new()).unwrap()).await;
     }
     let now = scraped(&world).await;
+    assert!(now["linesman_tasks"] > 1.0, "L29: {now:?}");
     for (name, value) in [
         ("linesman_hub_lines", 1.0),
         ("linesman_hub_lines_draining", 0.0),

@@ -265,6 +265,12 @@ async fn readers_that_pause_together_lose_no_stream() {
 async fn aborted_streams_leave_nothing_behind() {
     let half = Duration::from_millis(5);
     let mut pair = Pair::new(|one, other| long(one, other, 125_000_000, half));
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let before = tasks();
     for round in 0..10_000 {
         let mut open = Vec::new();
         for n in 0..10 {
@@ -287,6 +293,7 @@ async fn aborted_streams_leave_nothing_behind() {
     }
     // As long as the end of a stream may take that was only stopped.
     sleep(Duration::from_secs(31)).await;
+    assert_eq!(tasks(), before, "tasks");
     for line in [&pair.hub, &pair.agent] {
         let facts = line.facts();
         assert_eq!((facts.live, facts.opened), (0, 100_000), "{line:?}");
