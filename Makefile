@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help try try-down test check bench soak long hours chaos order fuzz mutants image docs
+.PHONY: help try try-down test check bench large soak long hours chaos order fuzz mutants image docs
 
 CACHE := $(or $(LINESMAN_CACHE),$(HOME)/.cache/linesman)
 # In CI every run is a fresh checkout; the compiled dependencies outlive it here.
@@ -27,6 +27,9 @@ check: ## Format, lints and unit tests (and cargo-deny, cargo-machete where they
 
 bench: ## kubectl through the hub, the line beside its peers, make try: measured, and written into docs/benchmarks.md (an hour)
 	@tests/run bench
+
+large: ## What the acceptance wants at full size, in one process (a quarter of an hour): 16 × 1 GiB echoed, a clone of 500 MB, ten minutes of silence; prints figures
+	@tests/run large
 
 soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing
 	@tests/run soak $(or $(FOR),30)

@@ -70,9 +70,9 @@ async fn there_and_back(stream: Stream, noise: Arc<Noise>, seed: usize) -> usize
     tokio::join!(out, compare).1
 }
 
-/// L21, with figures: `cargo test --test it -- --ignored --nocapture gibibyte`.
+/// L21, with figures: `make large`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a benchmark: sixteen gibibytes there and back"]
+#[ignore = "sixteen gibibytes there and back: make large"]
 async fn a_gibibyte_on_each_of_sixteen_streams_comes_back() {
     let world = World::new().await;
     let mut agent = world.agent();

@@ -168,9 +168,9 @@ async fn echoes_pass_beside_a_big_clone() {
     assert!(times.len() > 10, "{} echoes", times.len());
 }
 
-/// L51, with figures: `cargo test --test it -- --ignored --nocapture five_hundred`.
+/// L51, with figures: `make large`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a benchmark: half a gigabyte through git, ssh and the line"]
+#[ignore = "half a gigabyte through git, ssh and the line: make large"]
 async fn echoes_beside_a_clone_of_five_hundred_megabytes() {
     let began = std::time::Instant::now();
     let times = clone_beside_echoes(500).await;
