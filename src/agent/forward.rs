@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -291,13 +292,7 @@ where
             None => std::future::pending().await,
         }
     };
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(10))
-        .half_close(true)
-        .keep_alive(false)
-        .auto_date_header(false)
-        .max_buf_size(64 << 10)
+    let connection = reader()
         .serve_connection(TokioIo::new(io), service)
         .with_upgrades();
     // Dropping the connection drops the request to the API server with it.
@@ -310,6 +305,19 @@ where
         () = cancelled.cancelled() => debug!(request = id, "exchange cancelled"),
         () = over => {}
     }
+}
+
+/// What reads a stream's request.
+pub fn reader() -> http1::Builder {
+    let mut reader = http1::Builder::new();
+    reader
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(10))
+        .half_close(true)
+        .keep_alive(false)
+        .auto_date_header(false)
+        .max_buf_size(64 << 10);
+    reader
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod open;
 pub mod renew;
 mod room;
 
+pub use accept::requests;
 pub use forwarded::{Cidr, NoCidr};
 pub use open::{KEY_COMMENT, host_key, keep_secret, next_host_key, start, turn};
 pub use room::Connections;

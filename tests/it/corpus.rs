@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+#[path = "../fuzz/parsers.rs"]
+pub(crate) mod parsers;
 #[path = "../fuzz/targets.rs"]
 mod targets;
 
@@ -63,6 +65,12 @@ fn yaml_of_the_corpus_prints_as_it_reads() {
 #[test]
 fn requests_of_the_corpus_are_refused_or_read_alike_by_hub_and_agent() {
     replay("rewrite", targets::rewrite);
+}
+
+/// L36
+#[test]
+fn connections_of_the_corpus_are_refused_or_read_alike_by_the_parsers_in_use() {
+    replay("parsers", parsers::parsers);
 }
 
 /// L46

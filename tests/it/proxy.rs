@@ -3,6 +3,7 @@
 
 mod abuse;
 mod access;
+mod alike;
 mod apiserver;
 mod bare;
 mod broken;

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use axum::Router;
+use axum::body::Body;
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -144,20 +146,8 @@ async fn connection(
         request.extensions_mut().insert(Remote(client));
         ask(router.clone(), request, &verdict, &asked)
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(MAX_HEAD);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(HEADER_LIST).unwrap_or(u32::MAX));
-    let serving = builder.serve_connection_with_upgrades(TokioIo::new(guarded), service);
+    let reader = reader();
+    let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     tokio::pin!(serving);
     let result = tokio::select! {
         result = &mut serving => result,
@@ -175,6 +165,45 @@ async fn connection(
     };
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+/// What reads a connection's requests, behind a [`Guarded`].
+fn reader() -> auto::Builder<TokioExecutor> {
+    let mut reader = auto::Builder::new(TokioExecutor::new());
+    reader
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD);
+    reader
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(HEADER_LIST).unwrap_or(u32::MAX));
+    reader
+}
+
+/// Reads the requests of one HTTP/1 connection as the port does. For whoever compares what is read here with what others read of the same
+/// bytes: `answer` is given the violation where a request stands in for one that was refused.
+pub async fn requests<S, A, F>(io: S, answer: A)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Incoming>, Option<Violation>) -> F,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let guarded = Guarded::http1(io, HEAD, ());
+    let verdict = guarded.verdict();
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let answer = answer(request, verdict.on_next());
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let reader = reader();
+    let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
+    if let Err(error) = serving.await {
+        tracing::debug!(%error, "connection ended");
     }
 }
 

@@ -51,10 +51,11 @@ pub(super) fn filled(world: &World, text: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-const PODS: &str = "GET @/api/v1/pods HTTP/1.1\r\nHost: h\r\nConnection: close\r\n$\r\n\r\n";
+pub(super) const PODS: &str =
+    "GET @/api/v1/pods HTTP/1.1\r\nHost: h\r\nConnection: close\r\n$\r\n\r\n";
 
 /// L36: each is one whole connection, a good request behind the bad one.
-const SMUGGLING: [&str; 22] = [
+pub(super) const SMUGGLING: [&str; 22] = [
     "GET @/api HTTP/1.1\r\nHost: h\r\nHost: h\r\n$\r\n\r\n",
     "GET @/api HTTP/1.1\r\nHost: h\r\nhost: evil\r\n$\r\n\r\n",
     "GET @/api HTTP/1.1\r\n$\r\n\r\n",
@@ -93,7 +94,7 @@ async fn a_request_that_can_be_framed_in_two_ways_is_refused_and_the_connection_
 }
 
 /// L36, L38: target and code. All of them with a valid token.
-const TARGETS: [(&str, u16); 36] = [
+pub(super) const TARGETS: [(&str, u16); 36] = [
     ("@//api/v1/pods", 400),
     ("@/api//v1/pods", 400),
     ("@/api/v1/../../apis", 400),
