@@ -19,12 +19,14 @@ use tokio::time::{Instant, Sleep, sleep};
 const PIECE: usize = 64 << 10;
 /// The most pieces of one connection: 8 MiB, about what two kernels hold of it by default (`tcp_wmem`, `tcp_rmem`).
 const MAX_PIECES: usize = 128;
-/// A server from which nothing has come for so long after it was read empty has nothing more in its kernel.
-const QUIET: Duration = Duration::from_millis(3);
-/// The longest that what the user sends waits for that; then it goes, come what may.
-const HOLD: Duration = Duration::from_millis(50);
-/// Between two such waits: who sends much at a time is not to be slowed down.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A server from which nothing has come for so long after it was read empty has nothing more in its kernel. On a busy machine
+/// bytes need some milliseconds even over loopback.
+const QUIET: Duration = Duration::from_millis(20);
+/// The longest that what the user sends waits for that; then it goes, come what may. On a busy machine what two kernels hold
+/// takes more than a tenth of a second to read.
+const HOLD: Duration = Duration::from_millis(250);
+/// Between two such waits: who sends much at a time is not to be slowed down. Less than the 5 s between two pings of `kubectl`.
+const PAUSE: Duration = Duration::from_secs(4);
 
 /// Memory for what is read ahead of all users of a process; clones mean the same.
 #[derive(Debug, Clone)]
@@ -60,6 +62,18 @@ struct Piece {
 struct Held {
     until: Instant,
     quiet: Pin<Box<Sleep>>,
+    /// As much is read ahead as may be, so nothing tells whether the server is quiet.
+    full: bool,
+}
+
+/// How far a server is read.
+enum Read {
+    /// Empty, for now.
+    Empty,
+    /// There may be more: of this connection as much is read ahead as may be.
+    Full,
+    /// To its end, or there is no memory for more.
+    Over,
 }
 
 impl<S: AsyncRead + Unpin> Eager<S> {
@@ -74,13 +88,14 @@ impl<S: AsyncRead + Unpin> Eager<S> {
         }
     }
 
-    /// A piece with room; none = all that may be read ahead is.
-    fn room(&mut self) -> Option<&mut Piece> {
+    /// A piece with room, or why there is none.
+    fn room(&mut self) -> Result<&mut Piece, Read> {
         if self.pieces.back().is_none_or(|last| last.end == PIECE) {
             if self.pieces.len() == MAX_PIECES {
-                return None;
+                return Err(Read::Full);
             }
-            let place = self.pool.0.clone().try_acquire_owned().ok()?;
+            let place = self.pool.0.clone().try_acquire_owned();
+            let place = place.map_err(|_| Read::Over)?;
             self.pieces.push_back(Piece {
                 bytes: vec![0; PIECE].into_boxed_slice(),
                 start: 0,
@@ -88,14 +103,15 @@ impl<S: AsyncRead + Unpin> Eager<S> {
                 _place: place,
             });
         }
-        self.pieces.back_mut()
+        self.pieces.back_mut().ok_or(Read::Over)
     }
 
-    /// Reads what there is. Pending = it was read empty and goes on; the bytes read are counted in `got`.
-    fn poll_empty(&mut self, cx: &mut Context<'_>, got: &mut usize) -> Poll<()> {
+    /// Reads what there is; the bytes read are counted in `got`.
+    fn read_empty(&mut self, cx: &mut Context<'_>, got: &mut usize) -> Read {
         while self.end.is_none() {
-            let Some(piece) = self.room() else {
-                return Poll::Ready(());
+            let piece = match self.room() {
+                Ok(piece) => piece,
+                Err(why) => return why,
             };
             // Out of the way while the server is borrowed.
             let mut bytes = std::mem::take(&mut piece.bytes);
@@ -115,34 +131,39 @@ impl<S: AsyncRead + Unpin> Eager<S> {
                     if end == 0 {
                         self.pieces.pop_back();
                     }
-                    return Poll::Pending;
+                    return Read::Empty;
                 }
             };
         }
-        Poll::Ready(())
+        Read::Over
     }
 
     /// Ready = what the user sent may go.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut got = 0;
-        if self.poll_empty(cx, &mut got).is_ready() {
-            self.held = None;
-            return Poll::Ready(());
-        }
-        let now = Instant::now();
-        if self.held.is_none() {
-            if got == 0 || now < self.next {
+        let full = match self.read_empty(cx, &mut got) {
+            Read::Over => {
+                self.held = None;
                 return Poll::Ready(());
             }
-            got = 0;
+            Read::Full => true,
+            Read::Empty => false,
+        };
+        let now = Instant::now();
+        if self.held.is_none() && (now < self.next || got == 0 && !full) {
+            return Poll::Ready(());
         }
         let held = self.held.get_or_insert_with(|| Held {
             until: now + HOLD,
             quiet: Box::pin(sleep(QUIET)),
+            full: false,
         });
-        if got > 0 {
+        if full {
+            held.quiet.as_mut().reset(held.until);
+        } else if got > 0 || held.full {
             held.quiet.as_mut().reset((now + QUIET).min(held.until));
         }
+        held.full = full;
         ready!(held.quiet.as_mut().poll(cx));
         self.held = None;
         self.next = Instant::now() + PAUSE;
