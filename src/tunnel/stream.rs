@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use super::LineError;
@@ -15,6 +16,9 @@ use super::session::{Read, Said};
 use crate::wire::frame::Code;
 
 /// One stream. Dropped after shutdown with unread input it sends STOP, dropped without shutdown RST(CANCELLED).
+///
+/// Reads and writes count against the task's budget, as those of tokio's sockets do: whoever always finds something to read, or
+/// room for one more byte, gives way to the line's own task and to other streams.
 pub struct Stream {
     shared: Arc<Shared>,
     id: u32,
@@ -120,6 +124,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let turn = ready!(coop::poll_proceed(cx));
         let space = buf.initialize_unfilled();
         let read = self.shared.with(|state| {
             let read = state.session.read(super::driver::now(), self.id, space);
@@ -128,6 +133,9 @@ impl AsyncRead for Stream {
             }
             read
         });
+        if read != Ok(Read::Blocked) {
+            turn.made_progress();
+        }
         match read {
             Ok(Read::Data(len)) => {
                 buf.advance(len);
@@ -149,6 +157,7 @@ impl AsyncWrite for Stream {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        let turn = ready!(coop::poll_proceed(cx));
         let written = self.shared.with(|state| {
             let written = state.session.write(super::driver::now(), self.id, buf);
             if written == Ok(0) {
@@ -156,6 +165,9 @@ impl AsyncWrite for Stream {
             }
             written
         });
+        if written != Ok(0) {
+            turn.made_progress();
+        }
         match written {
             Ok(0) => Poll::Pending,
             Ok(len) => Poll::Ready(Ok(len)),

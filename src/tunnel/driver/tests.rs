@@ -10,6 +10,7 @@ use super::*;
 use crate::wire::frame::{self, Frame};
 
 mod isolation;
+mod turns;
 
 /// Streams that wait to be taken, as at an agent.
 const INCOMING: usize = 4_096;
