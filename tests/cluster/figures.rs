@@ -173,16 +173,19 @@ impl Held {
     /// Of hub and agent.
     pub(crate) fn both(world: &World, [hub, agent]: [u32; 2]) -> [Self; 2] {
         let told = world.hub.health("/metrics").ok();
-        [Self::by(hub, told), Self::by(agent, agents_metrics(world))]
+        [
+            Self::by(hub, told.as_deref()),
+            Self::by(agent, agents_metrics(world).as_deref()),
+        ]
     }
 
-    fn by(pid: u32, metrics: Option<String>) -> Self {
+    fn by(pid: u32, metrics: Option<&str>) -> Self {
         let entries = |of: &str| fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
         Self {
             memory: rss(pid),
             files: entries("fd"),
             threads: entries("task"),
-            tasks: metrics.as_deref().and_then(tasks),
+            tasks: metrics.and_then(tasks),
         }
     }
 }

@@ -279,7 +279,9 @@ impl hyper::body::Body for Watched {
         {
             (this.saw)(Some(data));
         }
-        if frame.is_none() || this.body.is_end_stream() {
+        // Nothing comes after trailers, and nobody asks.
+        let trailers = matches!(&frame, Some(Ok(frame)) if frame.is_trailers());
+        if frame.is_none() || trailers || this.body.is_end_stream() {
             (this.saw)(None);
         }
         Poll::Ready(frame)

@@ -359,8 +359,8 @@ fn a_symbolic_link_is_a_finding_where_a_cluster_would_miss_it() {
     home.write("outside.yaml", map);
     let lint = || home.run(&["catalog", "lint", "catalog", "-o", "json"]);
     let linked = |target: &str, name: &str| {
-        let link = home.0.join("catalog").join(name);
-        std::os::unix::fs::symlink(target, link).unwrap();
+        let path = home.0.join("catalog").join(name);
+        std::os::unix::fs::symlink(target, path).unwrap();
     };
     // No cluster misses it.
     linked("README.md", "INTRO.md");

@@ -110,14 +110,14 @@ async fn raced<T, F>(mut begin: impl FnMut() -> F) -> io::Result<T>
 where
     F: Future<Output = io::Result<T>>,
 {
-    let mut begun: FuturesUnordered<F> = std::iter::once(begin()).collect();
+    let mut tries: FuturesUnordered<F> = std::iter::once(begin()).collect();
     loop {
         tokio::select! {
-            Some(ended) = begun.next() => match ended {
-                Err(_) if !begun.is_empty() => {}
+            Some(ended) = tries.next() => match ended {
+                Err(_) if !tries.is_empty() => {}
                 ended => return ended,
             },
-            () = sleep(UNANSWERED), if begun.len() < MOST_AT_ONCE => begun.push(begin()),
+            () = sleep(UNANSWERED), if tries.len() < MOST_AT_ONCE => tries.push(begin()),
         }
     }
 }

@@ -322,18 +322,19 @@ async fn change(
 mod tests {
     use super::*;
 
+    fn said(status: Status, reason: &str, message: &str) -> Vec<Condition> {
+        vec![Condition {
+            kind: ConditionType::AgentCurrent,
+            status,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            since: String::new(),
+        }]
+    }
+
     /// W27: an image on trial may be taken back; then the copy stays with the one before.
     #[test]
     fn a_copy_waits_until_it_is_known_which_image_stays() {
-        let said = |status, reason: &str, message: &str| {
-            vec![Condition {
-                kind: ConditionType::AgentCurrent,
-                status,
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-                since: String::new(),
-            }]
-        };
         for (wished, said, changing) in [
             (None, vec![], false),
             (
@@ -377,7 +378,16 @@ mod tests {
                 said(Status::True, "InForce", "r/a:23: the agent runs it"),
                 true,
             ),
-            // Of the wish before, and of this one.
+        ] {
+            let found = is_changing(wished, 4, &said);
+            assert_eq!(found, changing, "{wished:?} {said:?}");
+        }
+    }
+
+    /// W27: what is said of the wish before tells nothing of this one.
+    #[test]
+    fn a_copy_waits_for_a_word_about_the_present_wish() {
+        for (wished, said, changing) in [
             (
                 Some("r/a:2"),
                 said(Status::False, "Returned", "r/a:2: wish 2: silent"),

@@ -220,11 +220,11 @@ async fn a_ping_waits_for_what_is_slow_to_come_and_for_more_than_may_be_read_ahe
             hears.read_exact(&mut [0; 4]).await.unwrap();
             tokio::time::Instant::now()
         };
-        let (said, heard) = tokio::select! {
+        let (last, pinged) = tokio::select! {
             both = async { tokio::join!(talking, pinging) } => both,
             ended = carrying => panic!("{ended:?}"),
         };
-        assert!(heard > said, "{:?} before the last of it", said - heard);
+        assert!(pinged > last, "{:?} before the last of it", last - pinged);
     }
 }
 

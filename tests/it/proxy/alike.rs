@@ -98,9 +98,45 @@ fn targets_of_the_table_are_read_alike_or_refused() {
         let all = forwarded(&filled(&request), 11);
         // What is another cluster's is refused once it is known who asks.
         assert!(code == 403 || all.is_empty(), "{target}: {all:?}");
-        all.iter().for_each(|one| drop(read(one)));
+        for one in &all {
+            read(one);
+        }
     }
 }
+
+/// Lines of a request's head, as they should not be but for a few.
+const FIELDS: [&str; 30] = [
+    "Host: h",
+    "host: evil",
+    "Host:",
+    "X: a",
+    "X:\tb ",
+    "x-y: \u{e9}",
+    "Content-Length: 4",
+    "Content-Length: 04",
+    "Content-Length: +4",
+    "Content-Length: 4, 4",
+    "Content-Length: 0",
+    "Content-Length:",
+    "Transfer-Encoding: chunked",
+    "Transfer-Encoding: CHUNKED",
+    "Transfer-Encoding: gzip, chunked",
+    "Transfer-Encoding : chunked",
+    "Transfer-Encoding: \u{b}chunked",
+    "Connection: close",
+    "Connection: keep-alive, X",
+    "Connection: Upgrade",
+    "Connection: Content-Length, Transfer-Encoding",
+    "Upgrade: websocket",
+    "Upgrade: SPDY/3.1",
+    "Upgrade: h2c",
+    "Expect: 100-continue",
+    "TE: trailers",
+    "Trailer: X",
+    " folded",
+    "Impersonate-User: root",
+    "Content_Length: 9",
+];
 
 /// Good and bad parts of a request, put together at random.
 fn request() -> impl Strategy<Value = Vec<u8>> {
@@ -122,38 +158,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     let version = select(vec![
         "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/1.2",
     ]);
-    let field = select(vec![
-        "Host: h",
-        "host: evil",
-        "Host:",
-        "X: a",
-        "X:\tb ",
-        "x-y: \u{e9}",
-        "Content-Length: 4",
-        "Content-Length: 04",
-        "Content-Length: +4",
-        "Content-Length: 4, 4",
-        "Content-Length: 0",
-        "Content-Length:",
-        "Transfer-Encoding: chunked",
-        "Transfer-Encoding: CHUNKED",
-        "Transfer-Encoding: gzip, chunked",
-        "Transfer-Encoding : chunked",
-        "Transfer-Encoding: \u{b}chunked",
-        "Connection: close",
-        "Connection: keep-alive, X",
-        "Connection: Upgrade",
-        "Connection: Content-Length, Transfer-Encoding",
-        "Upgrade: websocket",
-        "Upgrade: SPDY/3.1",
-        "Upgrade: h2c",
-        "Expect: 100-continue",
-        "TE: trailers",
-        "Trailer: X",
-        " folded",
-        "Impersonate-User: root",
-        "Content_Length: 9",
-    ]);
+    let field = select(FIELDS.to_vec());
     let body = select(vec![
         "",
         "body",
