@@ -16,7 +16,7 @@ use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
 use super::plan::history::Outcome;
-use super::plan::project::LEASE_SUFFIX;
+use super::plan::project::lease_of;
 use super::plan::quarantine::root::astray;
 use super::plan::{Action, Observed, Step, project};
 use super::saves::Saves;
@@ -300,7 +300,7 @@ impl Hands<'_> {
     /// A controller's Pods then choose a leader anew.
     async fn free_lease(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
         let leases: Api<Lease> = Api::namespaced(self.kube.clone(), &id.namespace);
-        let name = format!("{}{LEASE_SUFFIX}", id.name);
+        let name = lease_of(&id.name);
         let params = DeleteParams::default().preconditions(Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: None,

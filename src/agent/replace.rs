@@ -20,7 +20,7 @@ use super::apply::CALL;
 use super::engine::{GUARD, MANAGER, Site, Traits, is_git_owned, is_workload};
 use super::observe::api;
 use super::own::rights::allowed;
-use super::plan::project::LEASE_SUFFIX;
+use super::plan::project::led_by;
 use super::plan::replace::{Act, Next, Remains, next};
 use super::plan::rights::{Place, Right};
 use crate::bundle::{Kind, ObjectId};
@@ -164,7 +164,7 @@ async fn forget(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> 
     let listed = listed.with_context(|| format!("list the Leases of {}", &site.namespace))?;
     for lease in listed.items {
         let name = lease.metadata.name.unwrap_or_default();
-        let controller = name.strip_suffix(LEASE_SUFFIX);
+        let controller = led_by(&name);
         let ours = |id: &ObjectId| is_workload(id.kind) && Some(id.name.as_str()) == controller;
         if !objects.iter().any(ours) {
             continue;

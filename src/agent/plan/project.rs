@@ -54,7 +54,13 @@ const STATUS: [&str; 20] = [
 const RECONCILER: &str = "argocd-application-controller";
 
 /// What follows a controller's name in that of its Lease.
-pub const LEASE_SUFFIX: &str = "-leader-election";
+const LEASE_SUFFIX: &str = "-leader-election";
+/// The Lease of Argo CD's one controller that may have one: where `applicationsetcontroller.enable.leader.election` of
+/// `argocd-cmd-params-cm` says so (argo-cd, `cmd/argocd-applicationset-controller/commands`). In the manifests nobody does.
+const APPLICATIONSETS: (&str, &str) = (
+    "58ac56fa.applicationsets.argoproj.io",
+    "argocd-applicationset-controller",
+);
 
 pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let meta = live.metadata;
@@ -246,10 +252,26 @@ fn holds(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(quarantine::MANAGER)
 }
 
+/// The controller whose Lease has this name.
+pub fn led_by(lease: &str) -> Option<&str> {
+    let (name, controller) = APPLICATIONSETS;
+    let own = (lease == name).then_some(controller);
+    own.or_else(|| lease.strip_suffix(LEASE_SUFFIX))
+}
+
+/// The name of a controller's Lease.
+pub fn lease_of(controller: &str) -> String {
+    let (name, own) = APPLICATIONSETS;
+    if controller == own {
+        return name.to_owned();
+    }
+    format!("{controller}{LEASE_SUFFIX}")
+}
+
 /// A controller's Lease, read at `seen`; none for any other Lease.
 pub fn lease(live: &DynamicObject, seen: OffsetDateTime) -> Option<(String, Lease)> {
     let name = live.metadata.name.as_deref()?;
-    let controller = name.strip_suffix(LEASE_SUFFIX)?;
+    let controller = led_by(name)?;
     let text = |pointer| live.data.pointer(pointer).and_then(Value::as_str);
     let holder = text("/spec/holderIdentity")?.split('_').next()?;
     let lease = Lease {

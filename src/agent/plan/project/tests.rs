@@ -20,6 +20,13 @@ fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
         crate::clock::rfc3339(read.renewed),
         "2026-01-02T03:04:05.678Z"
     );
+    // F13: Argo CD's has a name of its own.
+    let of_argo_cd = lease(&live("58ac56fa.applicationsets.argoproj.io"), seen);
+    let (controller, _) = of_argo_cd.unwrap();
+    assert_eq!(controller, "argocd-applicationset-controller");
+    for name in [controller.as_str(), "source-controller"] {
+        assert_eq!(led_by(&lease_of(name)), Some(name));
+    }
     assert_eq!(lease(&live("some-other"), seen), None);
 }
 
