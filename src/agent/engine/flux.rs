@@ -32,9 +32,12 @@ pub const WITNESSES: [(Kind, &str); 3] = [
     (Kind::ImageUpdateAutomation, "image-automation-controller"),
 ];
 
+/// The field manager of what Git brings.
+pub const APPLIER: &str = "kustomize-controller";
+
 pub const TRAITS: Traits = Traits {
     kind: EngineKind::Flux,
-    applier: "kustomize-controller",
+    applier: APPLIER,
     part_of: "flux",
     rights: &[
         "cluster-reconciler-flux-system",

@@ -27,6 +27,7 @@ pub(super) fn complete(install: &Install, observed: &Observed, found: &mut [Find
             Class::EventSinkMissing => pace(install, observed),
             Class::ArtifactUnreachable => behind_the_service(install, observed),
             Class::PolicyBlocks => policies(install, observed),
+            Class::GitUnreachable => missing_branch(install, finding),
             Class::LeftoverFinalizers => releaser(install, observed, &finding.object),
             Class::HostKeyMismatch => host_keys(observed),
             Class::ServiceAccountMissing => ages(observed, &finding.object),
@@ -171,6 +172,36 @@ fn host_keys(observed: &Observed) -> String {
         format!("it shows the agent {fingerprint}{one_of_them}")
     }));
     parts.join("; ")
+}
+
+/// F27: the Git host answers, and the branch that the root follows is not there.
+fn missing_branch(install: &Install, finding: &Finding) -> String {
+    let root = install.roots().any(|root| *root == finding.object);
+    if !root || !lacks_a_branch(&finding.evidence) {
+        return String::new();
+    }
+    let source = install.base(&install.source);
+    let text = |pointer: &str| source?.pointer(pointer)?.as_str();
+    let [branch, url] = match install.traits.kind {
+        EngineKind::Flux => ["/spec/ref/branch", "/spec/url"],
+        EngineKind::Argocd => ["/spec/source/targetRevision", "/spec/source/repoURL"],
+    }
+    .map(text);
+    let (Some(branch), Some(url)) = (branch, url) else {
+        return String::new();
+    };
+    format!("repository {url} has no branch '{branch}'")
+}
+
+/// Whether the words are those with which go-git, or Argo CD's look at the repository, miss a reference.
+pub(super) fn lacks_a_branch(evidence: &str) -> bool {
+    [
+        "couldn't find remote ref",
+        "reference not found",
+        "to a commit SHA",
+    ]
+    .iter()
+    .any(|words| evidence.contains(words))
 }
 
 /// The first Pods of a controller of which there is something to say, and that.

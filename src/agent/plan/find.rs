@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use time::{Duration, OffsetDateTime};
 
+use super::evidence::lacks_a_branch;
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
@@ -56,6 +57,14 @@ impl Finding {
             fault_at: None,
             reported: false,
         }
+    }
+
+    /// What a person does about it; empty where there is nothing to do.
+    pub fn advice(&self) -> &'static str {
+        if self.class == Class::GitUnreachable && lacks_a_branch(&self.evidence) {
+            return "push the branch to that repository again: clusters follow the one that the message names";
+        }
+        self.class.advice()
     }
 
     pub(super) fn brought_by(mut self, commit: String) -> Self {

@@ -295,7 +295,7 @@ fn unready(moment: &Moment<'_>) -> Because {
     let text = format!(
         "{troubled} of {total} sync objects: {}; {}",
         named.join("; "),
-        first.class.advice()
+        first.advice()
     );
     Some((first.class.to_string(), text))
 }
@@ -362,7 +362,7 @@ fn text(finding: &Finding) -> String {
 }
 
 fn with_advice(finding: &Finding) -> String {
-    match finding.class.advice() {
+    match finding.advice() {
         "" => text(finding),
         advice => short(&format!("{}; {advice}", text(finding))),
     }

@@ -252,6 +252,48 @@ fn of_void_tokens_both_ages_are_told() {
     );
 }
 
+/// F27: which branch, and where; and what a person does about it is another thing than for a host that does not answer.
+#[test]
+fn of_a_branch_that_is_missing_its_name_and_repository_are_told() {
+    for (engine, words) in [
+        (
+            EngineKind::Flux,
+            "unable to clone: couldn't find remote ref \"refs/heads/main\"",
+        ),
+        (EngineKind::Flux, "unable to clone: reference not found"),
+        (
+            EngineKind::Argocd,
+            "unable to resolve 'main' to a commit SHA",
+        ),
+    ] {
+        let cluster = Cluster::working_of(engine);
+        let url = {
+            let source = cluster.install.base(&cluster.install.source).unwrap();
+            let of = ["/spec/url", "/spec/source/repoURL"];
+            let url = of.iter().find_map(|at| source.pointer(at)).unwrap();
+            url.as_str().unwrap().to_owned()
+        };
+        let missing = |id: &ObjectId, words: &str| {
+            let mut found = [Finding::new(Class::GitUnreachable, id, words)];
+            complete(&cluster.install, &cluster.observed(), &mut found);
+            let [found] = found;
+            found
+        };
+        let told = missing(&cluster.install.source, words);
+        let said = format!("{words}; repository {url} has no branch 'main'");
+        assert_eq!(told.evidence, said);
+        assert!(told.advice().starts_with("push the branch"));
+        // What the catalog brings follows what it says itself.
+        let child = ObjectId::new(Kind::GitRepository, "apps", "apps");
+        assert_eq!(missing(&child, words).evidence, words);
+        let away = missing(&cluster.install.source, "i/o timeout");
+        assert_eq!(
+            (away.evidence.as_str(), away.advice()),
+            ("i/o timeout", Class::GitUnreachable.advice())
+        );
+    }
+}
+
 #[test]
 fn of_all_else_nothing_is_added() {
     let (cluster, observed) = with(&[]);

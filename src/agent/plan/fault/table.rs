@@ -203,16 +203,16 @@ faults! {
         advice "register the cluster's deploy key at the Git host again: 'linesman cluster readopt'";
     GitUnreachable: 27, Budget::Report, 60 s;
         seen "the source cannot be fetched for another reason";
-        evidence "the engine's message";
+        evidence "the engine's message; where the repository lacks the branch, both by name";
         does "reports; drift is still corrected from what was fetched, and the engine is asked to fetch as soon as the agent can";
-        advice "make the Git host reachable from the cluster";
+        advice "make the Git host reachable from the cluster; where the message says that the branch is missing, push it again";
     SourceAltered: 28, Budget::PerHour(5), 0 s;
-        seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned; it is pinned to a commit, tag or version; it applies to another cluster, to one Namespace or under other names; the root Application has more sources than that, or a commit stopped it";
+        seen "URL, branch, path, Secret or deletion policy of a root differ from what the hub assigned; it is pinned to a commit, tag or version; it applies to another cluster, to one Namespace or under other names; the root Application has more sources than that; a commit stopped a root";
         evidence "the fields; who wrote them and when; the commit, where it came from one";
         does "applies them; where a commit changed them, the object is held back from Git first, until another one";
         advice "";
     SuspendedByHuman: 29, Budget::Report, 0 s;
-        seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit, unless a commit made it so";
+        seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit. What a commit stopped is `SourceAltered`";
         evidence "who set the field, and when";
         does "reports, and leaves it suspended: that is how people stop a delivery. Where a maintenance window ends over it, as over any fault, \
               that is an alarm";

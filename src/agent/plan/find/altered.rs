@@ -11,6 +11,7 @@ use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{GUARD, Install, Wanted, is_workload};
 use crate::agent::plan::fault::Class;
+use crate::agent::plan::quarantine::root::SUSPEND;
 use crate::agent::plan::state::{History, Object, Observed};
 use crate::agent::plan::{argocd, health, ownership, quarantine};
 use crate::bundle::{Kind, ObjectId};
@@ -105,7 +106,7 @@ pub(super) fn altered(
 /// Whose field it is that stops a root, and since when; what somebody took away to stop one is nobody's.
 fn stopper(live: &Object) -> Option<(&str, Option<OffsetDateTime>)> {
     let (who, at) = live.stopped.as_ref()?;
-    let suspends = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    let suspends = live.fields.pointer(SUSPEND) == Some(&Value::Bool(true));
     (suspends || live.annotation(SKIP) == Some("true")).then_some((who.as_str(), *at))
 }
 
@@ -115,7 +116,7 @@ fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> 
     if id.kind == Kind::Application {
         return argocd::suspended(live).map(|how| format!("{how} by '{who}'"));
     }
-    let flag = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true));
+    let flag = live.fields.pointer(SUSPEND) == Some(&Value::Bool(true));
     // A canary is never anything else.
     let flag = flag && !install.canaries().any(|canary| canary == id);
     (flag && id.namespace == install.namespace).then(|| format!("spec.suspend is set by '{who}'"))
@@ -138,8 +139,10 @@ fn differing(
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
     paths.extend(quarantine::root::astray(id, live));
-    if id.kind == Kind::Application && stopped {
-        paths.retain(|path| !argocd::is_stop(path));
+    if stopped {
+        let application = id.kind == Kind::Application;
+        let stops = |path: &str| path == SUSPEND || application && argocd::is_stop(path);
+        paths.retain(|path| !stops(path));
     }
     // Argo CD's manifest leaves the number of Pods to people, but none is no number.
     let none = live.fields.pointer("/spec/replicas") == Some(&Value::from(0));

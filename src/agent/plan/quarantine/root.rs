@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 use super::commit;
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
+use crate::agent::engine::flux;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::undecodable;
@@ -25,6 +26,8 @@ const PINS: [&str; 4] = [
     "/spec/ref/semver",
     "/spec/ref/tag",
 ];
+/// What stops a root of Flux.
+pub const SUSPEND: &str = "/spec/suspend";
 /// With what a root Kustomization applies all that it brings to another cluster, to one Namespace or under other names: what was
 /// there before is pruned then. <https://fluxcd.io/flux/components/kustomize/kustomizations/>
 const ELSEWHERE: [&str; 4] = [
@@ -61,7 +64,7 @@ fn rewritten(
     (id, live): (&ObjectId, &Object),
 ) -> Option<String> {
     let assigned = install.trusts(id) || install.roots().any(|root| root == id);
-    if !assigned || live.writer != install.traits.applier {
+    if !assigned || live.writer != install.traits.applier && !is_suspended_by_flux(id, live) {
         return None;
     }
     let commit = commit(install, observed, id);
@@ -90,19 +93,29 @@ pub fn is_untold(
         && (operation.is_none_or(Value::is_null) || ended.is_some_and(|ended| ended < at))
 }
 
-/// Whether it was a commit that stopped the root Application. No other one would reach it then, so that is nobody's way to
-/// stop a delivery.
+/// Whether it was a commit that stopped a root. No other one would reach it then, so that is nobody's way to stop a delivery.
 pub fn is_stopped_by_a_commit(
     install: &Install,
     observed: &Observed,
     (id, live): (&ObjectId, &Object),
 ) -> bool {
-    id.kind == Kind::Application
-        && live.annotation(SKIP) != Some("true")
-        && rewritten(install, observed, (id, live)).is_some()
+    let stopped = if id.kind == Kind::Application {
+        live.annotation(SKIP) != Some("true")
+    } else {
+        is_suspended_by_flux(id, live)
+    };
+    stopped && rewritten(install, observed, (id, live)).is_some()
 }
 
-/// What a root has beside what was assigned and follows instead of it, or cannot be read for. Applying does not take it away.
+/// Whether kustomize-controller wrote the field that suspends a root of Flux: people's field managers are others.
+fn is_suspended_by_flux(id: &ObjectId, live: &Object) -> bool {
+    let root = matches!(id.kind, Kind::GitRepository | Kind::Kustomization);
+    let by = live.stopped.as_ref().map(|(who, _)| who.as_str());
+    root && live.fields.pointer(SUSPEND) == Some(&Value::Bool(true)) && by == Some(flux::APPLIER)
+}
+
+/// What a root has beside what was assigned and follows instead of it, stands still by, or cannot be read for. Applying does not
+/// take it away.
 pub fn astray(id: &ObjectId, live: &Object) -> Vec<String> {
     let leads: &[&str] = match id.kind {
         Kind::Application => &LEADS,
@@ -124,6 +137,7 @@ pub fn astray(id: &ObjectId, live: &Object) -> Vec<String> {
     leads
         .copied()
         .chain(unread.then_some(TIMEOUT))
+        .chain(is_suspended_by_flux(id, live).then_some(SUSPEND))
         .map(str::to_owned)
         .collect()
 }

@@ -53,7 +53,7 @@ pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open
             } else {
                 HealResult::Open
             },
-            next: finding.class.advice().to_owned(),
+            next: finding.advice().to_owned(),
             scene: scene::of(live.map(AsRef::as_ref)),
         },
         last_step: None,

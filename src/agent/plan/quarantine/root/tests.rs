@@ -7,6 +7,7 @@ use crate::agent::plan::{Action, Class, Plan};
 use crate::bundle::{Kind, ObjectId};
 
 mod argocd;
+mod suspended;
 
 fn root(kind: Kind) -> ObjectId {
     ObjectId::new(kind, "flux-system", "flux-system")
