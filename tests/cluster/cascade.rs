@@ -1,6 +1,7 @@
 //! The most important promise: no fault, and no repair, makes an engine prune what it brought (W11, W34). A CRD of the
 //! sync objects is deleted over and over while 200 objects hang on them, each of which its sync object would prune:
-//! with the admission policy in place, and with the deletion allowed, where only the agent's second line is left.
+//! with the admission policy in place, with the deletion allowed, and with the policy removed first, where only the agent's
+//! second line is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -20,6 +21,7 @@ use crate::support::{eventually, figure, seconds, shown, until};
 mod hangs;
 mod numbers;
 mod resumed;
+mod unguarded;
 
 pub(crate) use resumed::goes_on;
 
@@ -51,12 +53,17 @@ fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
 
 /// The CRD of the engine's sync objects, over as many of them as there are to be.
 pub(crate) fn nothing_is_pruned(world: &World) {
+    let (crd, sync) = crd_of(world);
+    proof(world, crd, &sync);
+}
+
+fn crd_of(world: &World) -> (&'static str, Sync) {
     let (crd, count) = if world.engine == ARGOCD {
         ("applications.argoproj.io", 20)
     } else {
         ("kustomizations.kustomize.toolkit.fluxcd.io", 50)
     };
-    proof(world, crd, &Sync { count });
+    (crd, Sync { count })
 }
 
 /// The agent's process, at once; then there is another one.
@@ -363,7 +370,7 @@ fn cut(since: &Mark, crd: &str) -> Option<Duration> {
 
 fn cut_since(since: &Mark, began: &dyn Fn(&Answered) -> bool) -> Option<Duration> {
     let all = since.answered();
-    let gone = |a: &&Answered| a.verb == "delete" && a.code == 200;
+    let gone = |a: &&Answered| a.verb == "delete" && a.code == 200 && !a.dry;
     let mut deleted = all.iter().filter(gone);
     let began = deleted.clone().find(|a| began(a))?;
     let ended = deleted.rfind(|a| a.resource == "clusterrolebindings")?;

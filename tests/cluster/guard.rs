@@ -9,9 +9,9 @@ use crate::support::{figure, seconds, shown, until};
 mod crds;
 
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kustomizations.kustomize.toolkit.fluxcd.io";
-const POLICY: &str =
+pub(crate) const POLICY: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/linesman-guard";
-const BINDING: &str =
+pub(crate) const BINDING: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/linesman-guard";
 
 /// W11: CRD, Namespace and roots: 403 for the cluster's admin, with the way in the message, and nothing changes.

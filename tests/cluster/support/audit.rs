@@ -102,6 +102,17 @@ impl Mark {
             .collect()
     }
 
+    /// The Pods that the agent deleted, by which it restarts what they run.
+    pub(crate) fn pods_deleted_by_agent(&self) -> Vec<String> {
+        let all = self.answered().into_iter();
+        let by_agent = all.filter(|a| {
+            a.user.ends_with(":linesman:linesman-agent")
+                && a.verb.starts_with("delete")
+                && a.resource == "pods"
+        });
+        by_agent.map(|a| a.name).collect()
+    }
+
     /// What the agent deleted of the kinds that no repair may ever delete.
     pub(crate) fn forbidden_deletions(&self) -> Vec<String> {
         let never = [
