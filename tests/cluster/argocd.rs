@@ -1,6 +1,7 @@
 //! Argo CD as the engine, on a lab of its own that all of these tests share: W1, W5, W7, W8, W33, W34, W35, W36, W37,
 //! W39, W40, each also with the hub stopped where that can matter.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::healing::{
 use crate::restricted;
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
+use crate::support::audit::Mark;
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
@@ -22,6 +24,7 @@ mod keys;
 mod kills;
 mod namespace;
 mod redis;
+mod shared;
 mod slow;
 mod versions;
 mod whole;
@@ -254,7 +257,8 @@ fn root_deleted_or_changed(world: &World, hub: &str) {
 }
 
 /// W34: the CRD of the Applications deleted, past the policy: Applications are back ≤ 30 s, those that Git does not
-/// know too, and no workload is pruned although an Application's finalizer asks for it.
+/// know too, and no workload is pruned although an Application's finalizer asks for it. The agent restarts nothing: the guard has
+/// the application-controller stand still and go on, and all others run through.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_deleted_application_crd_prunes_no_workload() {
@@ -272,6 +276,7 @@ fn a_deleted_application_crd_prunes_no_workload() {
     assert_eq!(code, 403, "{message}");
     with_and_without_hub_and_git(&mut world, |world, hub| {
         let workloads = workloads(world);
+        let (mark, pods) = (Mark::now(&world.audit), pods_that_run_through(world));
         let hello = application("app-hello");
         let pruning = world.api.get(&hello).unwrap()["metadata"]["finalizers"].clone();
         assert_eq!(pruning, json!(["resources-finalizer.argocd.argoproj.io"]));
@@ -306,6 +311,9 @@ fn a_deleted_application_crd_prunes_no_workload() {
             );
         }
         unchanged(world, &workloads);
+        assert_eq!(pods_that_run_through(world), pods, "restarted");
+        assert_eq!(restarts_of_controller(world), [0], "it was restarted");
+        assert_eq!(mark.pods_deleted_by_agent(), [""; 0]);
     });
     settle(&world);
     until(
@@ -314,6 +322,40 @@ fn a_deleted_application_crd_prunes_no_workload() {
         || world.uid(&application("app-hello")).is_some(),
     );
     assert!(world.api.delete(&by_hand));
+}
+
+const APP: &str = "app.kubernetes.io/name";
+
+fn pods(world: &World) -> Vec<Value> {
+    let list = world.api.get("/api/v1/namespaces/argocd/pods").unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+fn is_of_controller(pod: &Value) -> bool {
+    pod["metadata"]["labels"][APP] == json!("argocd-application-controller")
+}
+
+/// Pods of all but the controllers that prune, which the guard stops, with how often they were restarted.
+fn pods_that_run_through(world: &World) -> BTreeMap<String, Value> {
+    let prunes =
+        |pod: &Value| pod["metadata"]["labels"][APP] == json!("argocd-applicationset-controller");
+    let all = pods(world)
+        .into_iter()
+        .filter(|pod| !is_of_controller(pod) && !prunes(pod));
+    let told = all.map(|pod| {
+        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
+        (uid, restarts(&pod))
+    });
+    told.collect()
+}
+
+fn restarts_of_controller(world: &World) -> Vec<Value> {
+    let all = pods(world).into_iter().filter(is_of_controller);
+    all.map(|pod| restarts(&pod)).collect()
+}
+
+fn restarts(pod: &Value) -> Value {
+    pod["status"]["containerStatuses"][0]["restartCount"].clone()
 }
 
 /// W37: an operation that fails is tried again with the head, not with what failed.

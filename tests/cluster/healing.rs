@@ -1,4 +1,4 @@
-//! Heals of the engine: W5, W7, W8, W9, W11, W13, W46, with the hub there and away.
+//! Heals of the engine: W5, W7, W8, W9, W11, W13, W28, W46, with the hub there and away.
 //!
 //! The watchdog needs no hub: everything that heals is in the cluster. So each test stops the hub for half of what
 //! it does, and the records must arrive when it is back.
@@ -10,14 +10,17 @@ use serde_json::{Value, json};
 
 use crate::blocked::fetcher;
 use crate::support::api::{deployment, path, path_of};
-use crate::support::world::{self, CLUSTER, FLUX, World};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World};
+use crate::support::{argocd, eventually, figure, seconds, shown, until};
 
+mod exported;
 mod records;
 mod spoilt;
 
+pub(crate) use exported::times_are_exported;
 use records::records_arrive;
 pub(crate) use records::{heals, on_record, settle, since, whole};
+pub(crate) use spoilt::told_of_and_mended;
 
 const CONTROLLERS: [&str; 2] = ["source-controller", "kustomize-controller"];
 /// How long a test waits for what the acceptance wants in seconds.
@@ -122,59 +125,57 @@ fn controllers_scaled_to_zero_come_back() {
 #[ignore = "needs a real cluster: make test"]
 fn wrong_fields_by_kubectl_are_mended() {
     let mut world = world::adopted();
-    with_and_without_hub(&mut world, |world, hub| {
-        let path = deployment(FLUX, "kustomize-controller");
-        let spec =
-            |world: &World| world.api.get(&path).unwrap()["spec"]["template"]["spec"].clone();
-        let good = spec(world);
-        let container = "/spec/template/spec/containers/0";
-        for (what, patch) in [
-            (
-                "image",
-                json!([{ "op": "replace", "path": format!("{container}/image"), "value": "lab.invalid/none:0" }]),
-            ),
-            (
-                "arguments",
-                json!([{ "op": "replace", "path": format!("{container}/args"), "value": ["--no-such-flag"] }]),
-            ),
-            (
-                "ServiceAccount",
-                json!([{ "op": "replace", "path": "/spec/template/spec/serviceAccountName", "value": "nobody" }]),
-            ),
-            (
-                "volume",
-                json!([{ "op": "replace", "path": "/spec/template/spec/volumes/0", "value": {
-                    "name": "temp", "configMap": { "name": "nobody" },
-                } }]),
-            ),
-        ] {
-            let began = Instant::now();
-            let wrong = world.api.json_patch(&path, &patch);
-            assert_ne!(
-                chosen(&wrong["spec"]["template"]["spec"]),
-                chosen(&good),
-                "the {what} was not changed"
-            );
-            until(
-                &format!("the {what} of kustomize-controller is as before"),
-                seconds(LIMIT),
-                || chosen(&spec(world)) == chosen(&good),
-            );
-            let took = began.elapsed();
-            figure(
-                "W8",
-                &format!("wrong {what} by kubectl → right again ({hub})"),
-                "≤ 90 s",
-                shown(took),
-            );
-        }
-        works(
-            world,
-            "W8",
-            &format!("function after wrong fields ({hub})"),
-            "≤ 90 s",
+    with_and_without_hub(&mut world, wrong_fields);
+}
+
+/// W8: those of kustomize-controller are as before. Figures say the `case`.
+pub(crate) fn wrong_fields(world: &World, case: &str) {
+    let path = deployment(FLUX, "kustomize-controller");
+    let spec = || world.api.get(&path).unwrap()["spec"]["template"]["spec"].clone();
+    let good = spec();
+    let container = "/spec/template/spec/containers/0";
+    for (what, patch) in [
+        (
+            "image",
+            json!([{ "op": "replace", "path": format!("{container}/image"), "value": "lab.invalid/none:0" }]),
+        ),
+        (
+            "arguments",
+            json!([{ "op": "replace", "path": format!("{container}/args"), "value": ["--no-such-flag"] }]),
+        ),
+        (
+            "ServiceAccount",
+            json!([{ "op": "replace", "path": "/spec/template/spec/serviceAccountName", "value": "nobody" }]),
+        ),
+        (
+            "volume",
+            json!([{ "op": "replace", "path": "/spec/template/spec/volumes/0", "value": {
+                "name": "temp", "configMap": { "name": "nobody" },
+            } }]),
+        ),
+    ] {
+        let began = Instant::now();
+        let wrong = world.api.json_patch(&path, &patch);
+        assert_ne!(
+            chosen(&wrong["spec"]["template"]["spec"]),
+            chosen(&good),
+            "the {what} was not changed"
         );
-    });
+        until(
+            &format!("the {what} of kustomize-controller is as before"),
+            seconds(LIMIT),
+            || chosen(&spec()) == chosen(&good),
+        );
+        let took = began.elapsed();
+        figure(
+            "W8",
+            &format!("wrong {what} by kubectl → right again ({case})"),
+            "≤ 90 s",
+            shown(took),
+        );
+    }
+    let what = format!("function after wrong fields ({case})");
+    works(world, "W8", &what, "≤ 90 s");
 }
 
 /// What the test breaks of a Pod's spec.
@@ -312,6 +313,17 @@ fn the_git_secret_deleted_or_emptied_is_written_again() {
             "≤ 60 s",
         );
     });
+}
+
+/// Two of the engine's workloads, the second of which is a Deployment.
+pub(crate) fn controllers(world: &World) -> [String; 2] {
+    if world.engine == ARGOCD {
+        return [
+            argocd::CONTROLLER.to_owned(),
+            deployment(ARGOCD, "argocd-repo-server"),
+        ];
+    }
+    CONTROLLERS.map(|name| deployment(FLUX, name))
 }
 
 /// Deletes the Service of what fetches so many times, as soon as it is back; gives how long the slowest return took.

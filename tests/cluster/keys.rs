@@ -3,18 +3,22 @@
 use linesman::clock;
 use serde_json::{Value, json};
 
-use crate::healing::{settle, unchanged, workloads};
+use crate::healing::{controllers, settle, unchanged, workloads};
 use crate::support::api::deployment;
 use crate::support::place::output;
-use crate::support::world::{self, CLUSTER, FLUX, World, git_repository};
+use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World, git_repository};
 use crate::support::{figure, seconds, shown, until};
 
 pub(crate) mod host;
 mod hub;
 pub(crate) mod load;
+mod lost;
+mod old;
 
 use load::Load;
 pub(crate) use load::failed_fetches;
+pub(crate) use lost::lost_and_readopted;
+use old::Old;
 
 /// Heals of what the agent changes on purpose.
 const NO_FAULTS: [&str; 4] = [
@@ -24,8 +28,8 @@ const NO_FAULTS: [&str; 4] = [
     "QueueWedged",
 ];
 
-/// H16, W42: both keys replaced while kubectl works through the line and Flux fetches: nothing fails, and one key of each
-/// kind is left.
+/// H16, W42: both keys replaced while kubectl works through the line and Flux fetches: nothing fails, one key of each
+/// kind is left, and the old ones are refused.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn both_keys_are_replaced_under_load_and_nothing_fails() {
@@ -38,6 +42,7 @@ pub(crate) fn replaced_under_load(world: &World) {
     until("the line is up", seconds(60), || world.line_is_up());
     let before = of_kinds(world);
     assert_eq!((before.0.len(), before.1.len()), (1, 1), "{before:?}");
+    let old = Old::of(world);
     let (failed, fetched) = (failed_fetches(world), host::offered_credentials(world));
     let moment = clock::rfc3339(clock::now());
     let load = Load::start(world);
@@ -47,6 +52,7 @@ pub(crate) fn replaced_under_load(world: &World) {
     let took = shown(began.elapsed());
     let told = world.said("both keys replaced under load");
     figure("H16", &told, "", took);
+    let own = old.refused(world, began);
     world.function(seconds(60));
     let began = std::time::Instant::now();
     // An engine that mounts its host keys is waited for two minutes.
@@ -64,7 +70,7 @@ pub(crate) fn replaced_under_load(world: &World) {
     assert!(after.0 != before.0 && after.1 != before.1);
     let told = world.said("requests through the line meanwhile, none failed");
     figure("H16", &told, "0 failed", good);
-    let fetched = host::offered_credentials(world) - fetched;
+    let fetched = host::offered_credentials(world) - fetched - own;
     assert!(fetched > 3, "{asked} asked for, {fetched} made");
     let told = world.said("logins at the Git server meanwhile, no look of the engine failed");
     figure("W42", &told, "0 failed", fetched);
@@ -88,139 +94,68 @@ fn of_kinds(world: &World) -> (Vec<String>, Vec<String>) {
     )
 }
 
-/// H14, H15: the key Secret is deleted while the agent runs, while it does not, and together with the engine's copy.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn lost_keys_come_back_and_the_cluster_stays_the_same() {
-    let world = world::adopted();
-    world.function(seconds(240));
-    // A test before this one may have stopped the hub.
-    until("the line is up", seconds(60), || world.line_is_up());
-    let keys = "/api/v1/namespaces/linesman/secrets/linesman-keys";
-    let uids = || {
-        ["source-controller", "kustomize-controller"].map(|name| world.uid(&deployment(FLUX, name)))
-    };
-    let (before, workloads) = (of_kinds(&world), uids());
-    assert!(world.api.delete(keys));
-    let took = until("the Secret is back", seconds(30), || {
-        world.uid(keys).is_some()
-    });
-    figure(
-        "H14",
-        "key Secret deleted, agent there → back",
-        "≤ 5 s",
-        shown(took),
-    );
-    assert_eq!(of_kinds(&world), before);
-
-    stop_agent(&world);
-    assert!(world.api.delete(keys));
-    start_agent(&world);
-    let took = until("the line is back", seconds(180), || world.line_is_up());
-    figure(
-        "H14",
-        "key Secret deleted, agent away → line back",
-        "≤ 60 s",
-        shown(took),
-    );
-    let recovered = of_kinds(&world);
-    assert_eq!(recovered.1, before.1, "the deploy key is the same");
-    assert!(
-        recovered.0.len() == 1 && recovered.0 != before.0,
-        "{recovered:?}"
-    );
-    world.function(seconds(60));
-
-    lose_both_and_readopt(&world, keys);
-    until("one key of each kind is left", seconds(60), || {
-        let (identity, deploy) = of_kinds(&world);
-        identity.len() == 1 && deploy.len() == 1 && deploy != before.1
-    });
-    assert_eq!(uids(), workloads);
-    until("the cluster is healthy", seconds(90), || {
-        world.phase() == "Healthy"
-    });
-}
-
 /// H17: nothing of a revoked cluster is taken any more, which it survives: it heals alone, and comes back by new YAML with keys
 /// that nobody has seen.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_revoked_cluster_heals_alone_and_comes_back_with_other_keys() {
-    let world = world::adopted();
-    settle(&world);
-    let (before, workloads) = (of_kinds(&world), workloads(&world));
+    revoked_and_readopted(&world::adopted());
+}
+
+pub(crate) fn revoked_and_readopted(world: &World) {
+    settle(world);
+    let (before, workloads) = (of_kinds(world), workloads(world));
+    let told = |what: &str, bar, took| figure("H17", &world.said(what), bar, shown(took));
     let revoke = ["cluster", "revoke", CLUSTER, "--yes", "--reason", "a test"];
-    let told = world.hub.json(&revoke);
-    assert_eq!(told["already"], json!(false), "{told}");
+    let first = world.hub.json(&revoke);
+    assert_eq!(first["already"], json!(false), "{first}");
     let took = until("the line is down", seconds(30), || !world.line_is_up());
-    figure("H17", "cluster revoked → line down", "≤ 2 s", shown(took));
+    told("cluster revoked → line down", "≤ 2 s", took);
     assert_eq!(world.hub.json(&revoke)["already"], json!(true));
     let asked = output(world.through_line().args(["get", "nodes"]));
     assert!(
         !asked.status.success(),
         "kubectl still works through the line"
     );
-    let source = git_repository(FLUX);
-    let asked =
-        json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": "revoked" } } });
-    world.api.patch(&source, &asked);
-    until("the engine is refused too", seconds(120), || {
-        let conditions = world.api.get(&source).unwrap()["status"]["conditions"].clone();
-        let all = conditions.as_array().cloned().unwrap_or_default();
-        all.iter()
-            .any(|c| c["type"] == json!("Ready") && c["status"] == json!("False"))
-    });
+    refused_too(world);
 
-    let controller = deployment(FLUX, "kustomize-controller");
+    let [_, controller] = controllers(world);
     let old = world.uid(&controller);
     assert!(world.api.delete(&controller));
     let took = until("it is healed without the hub", seconds(60), || {
         let now = world.uid(&controller);
         now.is_some() && now != old
     });
-    figure(
-        "H17",
-        "revoked: deleted Deployment → back",
-        "≤ 5 s",
-        shown(took),
-    );
+    told("revoked: deleted Deployment → back", "≤ 5 s", took);
 
-    readopted(
-        &world,
-        "H17",
-        "revoked, YAML of the readoption applied → line back",
-    );
+    let what = "revoked, YAML of the readoption applied → line back";
+    readopted(world, "H17", &world.said(what));
     until(
         "there are other keys, one of each kind",
         seconds(60),
         || {
-            let (identity, deploy) = of_kinds(&world);
+            let (identity, deploy) = of_kinds(world);
             let other = identity != before.0 && deploy != before.1;
             other && identity.len() == 1 && deploy.len() == 1
         },
     );
-    unchanged(&world, &workloads);
+    unchanged(world, &workloads);
     until("the cluster is healthy", seconds(120), || {
         world.phase() == "Healthy"
     });
 }
 
-fn lose_both_and_readopt(world: &World, keys: &str) {
-    let git = format!("/api/v1/namespaces/{FLUX}/secrets/flux-system");
-    stop_agent(world);
-    assert!(world.api.delete(keys) && world.api.delete(&git));
-    start_agent(world);
-    until("the hub shows that the keys are lost", seconds(120), || {
-        let view = world.hub.json(&["cluster", "show", CLUSTER]);
-        let all = view["conditions"].as_array().cloned().unwrap_or_default();
-        all.iter().any(|c| c["reason"] == json!("KeysLost"))
+/// The engine's next look at the catalog fails. Argo CD keeps that to itself for three minutes, and counts it.
+fn refused_too(world: &World) {
+    let failed = failed_fetches(world);
+    world.look();
+    until("the engine is refused too", seconds(120), || {
+        failed_fetches(world) > failed
     });
-    readopted(
-        world,
-        "H15",
-        "both lost, YAML of the readoption applied → line back",
-    );
+    let source = git_repository(FLUX);
+    until("Flux says so", seconds(60), || {
+        world.engine == ARGOCD || !world::ready(&world.api.get(&source).unwrap())
+    });
 }
 
 /// New YAML, until the line is back and the engine works.
@@ -234,7 +169,7 @@ fn readopted(world: &World, number: &str, what: &str) {
     let took = until("the line is back", seconds(180), || world.line_is_up());
     figure(number, what, "≤ 60 s", shown(took));
     let took = world.function(seconds(120));
-    figure(number, "then function", "", shown(took));
+    figure(number, &world.said("then function"), "", shown(took));
 }
 
 pub(crate) fn stop_agent(world: &World) {

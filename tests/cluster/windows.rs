@@ -6,47 +6,48 @@ use linesman::clock;
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
-use crate::healing::{on_record, settle, since, whole, with_and_without_hub};
+use crate::blocked::fetcher;
+use crate::healing::{controllers, on_record, settle, since, whole, with_and_without_hub};
 use crate::support::api::{Api, deployment, path};
 use crate::support::place::run;
 use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
-/// W24: paused at the hub: a fault is shown and left; resumed: it is mended.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_paused_cluster_is_left_alone_until_it_is_resumed() {
-    let world = world::adopted();
-    settle(&world);
+    paused_and_resumed(&world::adopted());
+}
+
+/// W24: paused at the hub: a fault is shown and left; resumed: it is mended.
+pub(crate) fn paused_and_resumed(world: &World) {
+    settle(world);
     world.hub.linesman(&[
         "cluster", "pause", CLUSTER, "--for", "1h", "--reason", "a test",
     ]);
     let took = until("the agent says that it is paused", seconds(60), || {
-        paused(&world).contains("a test")
+        paused(world).contains("a test")
     });
-    figure("W24", "paused at the hub → agent says so", "", shown(took));
-    let path = deployment(FLUX, "source-controller");
+    let what = world.said("paused at the hub → agent says so");
+    figure("W24", &what, "", shown(took));
+    let [_, path] = controllers(world);
+    let (_, name) = path.rsplit_once('/').unwrap();
+    let object = format!("Deployment {}/{name}", world.namespace());
     assert!(world.api.delete(&path));
     // The absence of a heal has no event to wait for: longer than any heal of this fault takes.
     let shown_at_hub = || {
         let heals = world.hub.json(&["heal", "list", CLUSTER]);
         let all = heals.as_array().cloned().unwrap_or_default();
-        all.iter().any(|h| {
-            h["object"] == json!(format!("Deployment {FLUX}/source-controller"))
-                && h["result"] == json!("open")
-        })
+        all.iter()
+            .any(|h| h["object"] == json!(object) && h["result"] == json!("open"))
     };
     until("the hub shows the fault", seconds(60), shown_at_hub);
     thread::sleep(seconds(10));
     assert!(world.api.get(&path).is_none(), "it was mended in a window");
     world.hub.linesman(&["cluster", "resume", CLUSTER]);
     let took = until("it is back", seconds(60), || world.uid(&path).is_some());
-    figure(
-        "W24",
-        "resumed at the hub → deleted Deployment back",
-        "",
-        shown(took),
-    );
+    let what = world.said("resumed at the hub → deleted Deployment back");
+    figure("W24", &what, "", shown(took));
     until("the engine is available", seconds(240), || {
         world.engine_available()
     });
@@ -70,7 +71,7 @@ pub(crate) fn outlasts_its_window(world: &World) {
     until("the agent says that it is paused", seconds(10), || {
         !paused(world).is_empty()
     });
-    let service = path("v1", "Service", FLUX, "source-controller");
+    let service = path("v1", "Service", world.namespace(), fetcher(world).1);
     assert!(world.api.delete(&service));
     until("it is back", seconds(60), || world.uid(&service).is_some());
     let late = clock::now() - end;
@@ -155,7 +156,7 @@ pub(crate) fn owners_window_holds(world: &World) {
     until("the agent refuses the word", seconds(20), || {
         refused(world).contains("'heal: never' cannot be read; write on, safe or off")
     });
-    let service = path("v1", "Service", FLUX, "source-controller");
+    let service = path("v1", "Service", world.namespace(), fetcher(world).1);
     assert!(world.api.delete(&service));
     until("it is back", seconds(120), || world.uid(&service).is_some());
     let late = clock::now() - end;
@@ -239,5 +240,6 @@ fn logged(world: &World, words: &[&str], over: &str) -> String {
 /// Sets the maintenance window of the engine's Namespace.
 fn window(world: &World, until: &Value) {
     let patch = json!({"metadata": {"annotations": {"linesman.dev/maintenance-until": until}}});
-    world.api.patch(&path("v1", "Namespace", "", FLUX), &patch);
+    let namespace = path("v1", "Namespace", "", world.namespace());
+    world.api.patch(&namespace, &patch);
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{LIMIT, settle, with_hub_and_with_git_alone};
+use crate::blocked::fetcher;
 use crate::cascade::kill;
 use crate::support::api::path;
-use crate::support::world::{self, FLUX, World};
+use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
 
 const MAPS: &str = "/api/v1/namespaces/linesman/configmaps";
@@ -83,45 +84,46 @@ fn told(world: &World) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// W46: each of them is told of, and all else is mended, also what breaks while they are so.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn what_somebody_spoilt_of_the_agents_records_is_told_of_and_the_engine_mended() {
-    let mut world = world::adopted();
-    let service = path("v1", "Service", FLUX, "source-controller");
-    with_hub_and_with_git_alone(&mut world, |world| {
-        let (before, snapshot) = (told(world), snapshot(world));
-        let spoilt = [
-            Spoilt::new(world, &snapshot, "sha256"),
-            Spoilt::new(world, OPEN, "heals.json"),
-        ];
-        kill(world);
-        let took = until("each is told of", seconds(LIMIT), || {
-            let mut new = told(world);
-            new.retain(|name, _| !before.contains_key(name));
-            let of = |map: &str| new.values().any(|note| note.contains(map));
-            of(&snapshot) && of(OPEN)
-        });
-        let what = "two of the agent's records spoilt, agent killed";
-        figure(
-            "W46",
-            &world.case(&format!("{what} → each told of")),
-            "",
-            shown(took),
-        );
-        let uid = world.uid(&service);
-        assert!(world.api.delete(&service));
-        let took = until("the Service is back", seconds(LIMIT), || {
-            world.uid(&service).is_some_and(|new| Some(new) != uid)
-        });
-        figure(
-            "W46",
-            &world.case(&format!("{what}, Service deleted → back")),
-            "≤ 5 s",
-            shown(took),
-        );
-        settle(world);
-        drop(spoilt);
-        kill(world);
+    with_hub_and_with_git_alone(&mut world::adopted(), told_of_and_mended);
+}
+
+/// W46: each of them is told of, and all else is mended, also what breaks while they are so.
+pub(crate) fn told_of_and_mended(world: &World) {
+    let service = path("v1", "Service", world.namespace(), fetcher(world).1);
+    let (before, snapshot) = (told(world), snapshot(world));
+    let spoilt = [
+        Spoilt::new(world, &snapshot, "sha256"),
+        Spoilt::new(world, OPEN, "heals.json"),
+    ];
+    kill(world);
+    let took = until("each is told of", seconds(LIMIT), || {
+        let mut new = told(world);
+        new.retain(|name, _| !before.contains_key(name));
+        let of = |map: &str| new.values().any(|note| note.contains(map));
+        of(&snapshot) && of(OPEN)
     });
+    let what = "two of the agent's records spoilt, agent killed";
+    figure(
+        "W46",
+        &world.case(&format!("{what} → each told of")),
+        "",
+        shown(took),
+    );
+    let uid = world.uid(&service);
+    assert!(world.api.delete(&service));
+    let took = until("the Service is back", seconds(LIMIT), || {
+        world.uid(&service).is_some_and(|new| Some(new) != uid)
+    });
+    figure(
+        "W46",
+        &world.case(&format!("{what}, Service deleted → back")),
+        "≤ 5 s",
+        shown(took),
+    );
+    settle(world);
+    drop(spoilt);
+    kill(world);
 }

@@ -59,7 +59,7 @@ impl World {
 
     /// Has the engine look at Git now, as `flux reconcile source git` and `argocd app get --refresh` do. With the hub away nobody
     /// tells the agent of a push, and each commit would cost a test the minute after which the engine looks by itself.
-    pub(super) fn look(&self) {
+    pub(crate) fn look(&self) {
         let now = format!(
             "test-{}",
             std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()

@@ -5,7 +5,7 @@ use linesman::agent::fault::{Boundary, Faults};
 use linesman::agent::identity::Identity;
 use linesman::clock;
 use linesman::keys::KeyPair;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::slug;
@@ -74,6 +74,46 @@ async fn a_key_that_was_revoked_at_the_host_is_replaced_without_being_asked() {
     let agent = world.agent(Faults::default()).await;
     agent.denied.send_replace(2);
     world.settled(&agent, &old.fingerprint()).await;
+    world.hub.stop().await;
+}
+
+/// H16: nobody asks for it: both keys are replaced when they are of the age that the hub allows, and the new ones stay.
+#[tokio::test]
+async fn keys_that_have_become_too_old_are_replaced_without_being_asked() {
+    let world = World::new("rotate-age").await;
+    let identity = KeyPair::from_seed(&[1; 32]);
+    let deploy = KeyPair::from_seed(&[101; 32]).public().fingerprint();
+    let agent = world.agent(Faults::default()).await;
+    let path = "/v1/clusters/eu1/assignment";
+    let assigned = async |by: &KeyPair| world.hub.call("GET", path, "").signed_by(by, 0).await;
+    let (code, told) = assigned(&identity).await;
+    assert_eq!((code, &told["rotate"]), (200, &Value::Null), "too young");
+
+    // 91 days; the hub replaces them at 90.
+    let older = "UPDATE cluster_key SET created_at = created_at - 7862400000";
+    world.hub.execute(older, older).await;
+    let new = world.settled(&agent, &deploy).await;
+    let next = world.identified(&agent, &identity).await;
+    let (code, problem) = assigned(&identity).await;
+    assert_eq!((code, slug(&problem)), (403, "revoked"));
+    let (code, told) = assigned(&next).await;
+    assert_eq!((code, &told["rotate"]), (200, &Value::Null), "young again");
+    assert_eq!(world.in_force("deploy").await, [new]);
+    assert_eq!(world.log.lock().unwrap().failed, Vec::<String>::new());
+    assert_eq!(*agent.failed.lock().unwrap(), Vec::<String>::new());
+
+    let store = &world.hub.hub.store;
+    let rows = store.audit_tail(Some("eu1"), 100).await.unwrap();
+    for (action, times) in [
+        ("cluster.rotate", 0),
+        ("cluster.deploy-key.add", 1),
+        ("cluster.deploy-key.drop", 1),
+        ("cluster.identity.add", 1),
+        ("cluster.identity.drop", 1),
+    ] {
+        let found = rows.iter().filter(|row| row.action == action).count();
+        assert_eq!(found, times, "{action}");
+    }
     world.hub.stop().await;
 }
 
