@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, heals};
+use crate::healing::{LIMIT, heals, wrong_fields};
 use crate::support::api::deployment;
 use crate::support::audit::Mark;
 use crate::support::place::{Place, output};
@@ -19,6 +19,8 @@ mod taken;
 mod turns;
 mod whole;
 
+use whole::with;
+
 const FLUX: &str = "flux-system";
 const HELD: &str = "linesman.dev/held";
 const CONTROLLERS: [&str; 2] = ["source-controller", "kustomize-controller"];
@@ -33,7 +35,7 @@ impl Catalog {
     fn adopted() -> Self {
         let world = World::open("quarantine");
         world.add();
-        let good = Place::bundle("flux");
+        let good = patched(&Place::bundle("flux"));
         let catalog = Self { world, good };
         catalog.push(&catalog.good, "first");
         catalog.world.apply(&catalog.world.adopt);
@@ -50,10 +52,17 @@ impl Catalog {
             || {
                 let labels = catalog.controller("source-controller")["metadata"]["labels"].clone();
                 !labels["kustomize.toolkit.fluxcd.io/name"].is_null()
+                    && catalog.has_patches()
                     && catalog.condition("SnapshotFresh") == "True"
             },
         );
         catalog
+    }
+
+    /// Whether the patches of the catalog are live.
+    fn has_patches(&self) -> bool {
+        let name = "kustomize-controller";
+        self.runs(name, "args", "--requeue-dependency=7s") && self.runs(name, "resources", "911Mi")
     }
 
     /// Returns the commit's id.
@@ -117,11 +126,28 @@ impl Catalog {
     }
 }
 
-/// W17, W18, W19, W20, W21, W22
+/// The install as a platform team has it in its catalog: with an argument and a limit of their own.
+fn patched(install: &str) -> String {
+    with(install, ["Deployment", "kustomize-controller"], |part| {
+        let arg = "        - --log-level=info";
+        part.replace(arg, &format!("{arg}\n        - --requeue-dependency=7s"))
+            .replace("memory: 1Gi", "memory: 911Mi")
+    })
+}
+
+/// W8: what somebody breaks by kubectl is mended, and what came from Git beside it is still there.
+fn wrong_fields_beside_patches(catalog: &Catalog) {
+    assert!(catalog.has_patches());
+    wrong_fields(&catalog.world, "the engine in Git, with patches");
+    assert!(catalog.has_patches(), "a patch from Git was lost");
+}
+
+/// W8, W17, W18, W19, W20, W21, W22
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_commit_that_breaks_the_engine_is_held_back_until_one_mends_it() {
     let mut catalog = Catalog::adopted();
+    wrong_fields_beside_patches(&catalog);
     another_version_and_back(&catalog);
     let head = an_image_that_is_missing(&catalog, "missing-");
     the_hub_tells_who_broke_it(&catalog, &head);
