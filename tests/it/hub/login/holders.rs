@@ -208,7 +208,13 @@ async fn groups_do_not_change_without_a_record() {
     let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
     world.hub.execute(refuse, no_more).await;
     let (code, problem) = world.refresh(&session).await;
-    assert_eq!((code, slug(&problem)), (503, "unavailable"));
+    assert_eq!(code, 503, "{problem}");
+    // What the provider gave in place of the spent token is stored by then, which a hub with PostgreSQL says.
+    let said = slug(&problem);
+    assert!(
+        ["unavailable", "outcome-unknown"].contains(&said),
+        "{problem}"
+    );
     tokio::time::timeout(SOON, running.over()).await.unwrap();
     let groups = async || hub.store.user("ada").await.unwrap().unwrap().groups;
     assert_eq!(groups().await, ["dev", "sre"]);
