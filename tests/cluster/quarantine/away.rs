@@ -70,6 +70,6 @@ fn broken_in_many_ways(catalog: &Catalog) -> Vec<String> {
     let heads = commits_in_turn(catalog, &turns, &scaled, |catalog| {
         catalog.controller("kustomize-controller")["spec"]["replicas"] == 0
     });
-    bad.extend(heads);
+    bad.extend(heads.into_iter().take(1));
     bad
 }

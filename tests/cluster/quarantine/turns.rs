@@ -20,7 +20,7 @@ pub(super) struct Turns {
 
 /// W20: what was given back and broke again stays held, so there are no more heals than bad commits and one; each names its commit.
 /// `commit` pushes the bad or the good one of a round and waits until it is delivered and the engine works: its id, and how long that
-/// took. Returns the ids of the bad ones that are on record, which are the first two.
+/// took. Returns the ids of the bad ones.
 pub(super) fn broken_and_mended(
     world: &World,
     turns: &Turns,
@@ -54,15 +54,9 @@ pub(super) fn broken_and_mended(
     let told = world.case(&format!("… heals of {number}"));
     figure("W20", &told, &format!("≤ {most}"), all.len());
     assert!((1..=most).contains(&all.len()), "{all:#?}");
-    for heal in &all {
-        let named = bad.iter().any(|head| is_of_commit(world, heal, head));
+    for heal in all {
+        let named = bad.iter().any(|head| is_of_commit(world, &heal, head));
         assert!(named, "{heal:#}");
-    }
-    // What the second one broke stays held, also over the good commit after it, so that a third one reaches nothing.
-    bad.truncate(2);
-    for head in &bad {
-        let named = all.iter().any(|heal| is_of_commit(world, heal, head));
-        assert!(named, "no heal names {head}: {all:#?}");
     }
     bad
 }

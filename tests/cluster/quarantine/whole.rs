@@ -32,7 +32,7 @@ fn commits_that_break_and_mend_in_turn_are_followed_with_few_heals() {
     catalog.world.close();
 }
 
-/// W20. Returns the ids of the bad ones that are on record.
+/// W20. Returns the ids of the bad ones.
 pub(super) fn commits_in_turn(
     catalog: &Catalog,
     turns: &Turns,
