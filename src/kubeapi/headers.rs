@@ -3,7 +3,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::expect_used))]
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{StatusCode, Uri};
+use http::{Request, StatusCode, Uri};
+use hyper::body::Body;
 
 use super::path::Upgrade;
 use super::status::{Hop, Refusal};
@@ -205,6 +206,21 @@ pub fn upgrade(headers: &HeaderMap) -> Result<Option<Upgrade>, HeaderError> {
 pub fn set_upgrade(headers: &mut HeaderMap, upgrade: Upgrade) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(upgrade.as_str()));
+}
+
+/// Says that the body comes in chunks where nobody knows its length: hyper leaves such a body of a GET or HEAD out, and what
+/// arrives would be another request.
+pub fn set_chunked<B: Body>(request: &mut Request<B>) {
+    let body = request.body();
+    let unknown = !body.is_end_stream() && body.size_hint().exact().is_none();
+    let headers = request.headers_mut();
+    if unknown
+        && !headers.contains_key(header::CONTENT_LENGTH)
+        && !headers.contains_key(header::UPGRADE)
+    {
+        let chunked = HeaderValue::from_static("chunked");
+        headers.insert(header::TRANSFER_ENCODING, chunked);
+    }
 }
 
 /// Refuses heads of which two servers could see two different requests. What hyper refuses before (NUL,

@@ -13,6 +13,7 @@ use super::exchange::{Shared, impersonable};
 use super::upload::upload;
 use super::upstream::{Body, Credential, full, passing};
 use crate::agent::gate::Pass;
+use crate::kubeapi::headers;
 use crate::kubeapi::status::{Hop, Refusal};
 use crate::secret::Secret;
 
@@ -47,6 +48,7 @@ pub(super) async fn send(
         *request.method_mut() = parts.method.clone();
         *request.uri_mut() = parts.uri.clone();
         *request.headers_mut() = parts.headers.clone();
+        headers::set_chunked(&mut request);
         let response = shared
             .upstream
             .send(request, &bearer)

@@ -17,6 +17,8 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::kubeapi::headers;
+
 type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
 /// An answer's head and read buffer; hyper's own default is six times this.
@@ -52,10 +54,11 @@ where
     }
 }
 
-async fn exchange<S>(io: S, request: Request<Body>) -> Result<Response<Answer>, Failed>
+async fn exchange<S>(io: S, mut request: Request<Body>) -> Result<Response<Answer>, Failed>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    headers::set_chunked(&mut request);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(BUFFER);
     let left = Arc::new(AtomicU64::new(HEADS));

@@ -196,7 +196,7 @@ fn no_room(error: &LineError, outgoing: &Outgoing) -> Refusal {
         "input that is not taken in takes the memory that the agent has for it: 24 MiB of the line, or a quarter of the \
          agent's memory limit",
     );
-    if outgoing.bodyless {
+    if outgoing.repeatable() {
         return refusal
             .next("repeat it; if it stays, raise the memory limit of deployment linesman-agent")
             .retry_after(1);
@@ -211,7 +211,7 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
     let by = owner.map_or_else(String::new, |owner| {
         format!(" by the hub's replica {owner}")
     });
-    let careful = if outgoing.bodyless {
+    let careful = if outgoing.repeatable() {
         "repeat it"
     } else {
         "look whether it took effect before repeating it"

@@ -41,8 +41,6 @@ pub struct Outgoing {
     pub upgrade: Option<Upgrade>,
     /// `/clusters/<name>`, put before an answer's `Location`.
     pub prefix: String,
-    /// No body will follow: the request can be sent again.
-    pub bodyless: bool,
 }
 
 /// Cuts the literal prefix. The name is compared as bytes: an escaped name is no name.
@@ -89,7 +87,6 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
         // The trace begins at the hub: what was said of another one is not of it (W3C Trace Context §4.3).
         kept.remove(trace::TRACESTATE);
     }
-    let bodyless = matches!(parts.method, Method::GET | Method::HEAD);
     kept.insert(header::HOST, HeaderValue::from_static("kubernetes"));
     Ok(Outgoing {
         method: parts.method.clone(),
@@ -99,7 +96,6 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
         info,
         acting,
         upgrade,
-        bodyless,
     })
 }
 
@@ -113,9 +109,9 @@ impl Outgoing {
         request
     }
 
-    /// Whether it may be sent once more on a new line: nothing it does can happen twice.
+    /// Whether it may be sent once more: nothing it does can happen twice. Of a session that is not so: its command ran.
     pub fn repeatable(&self) -> bool {
-        self.bodyless && self.upgrade.is_none()
+        matches!(self.method, Method::GET | Method::HEAD) && self.upgrade.is_none()
     }
 
     /// Whether the answer comes from behind a `/proxy/` path, not from the API server itself.

@@ -30,16 +30,20 @@ fn requests_one_behind_the_other_are_those_that_were_sent() {
          POST @/api/v1/pods HTTP/1.1\r\nHost:h\r\nContent-Length: 4\r\nX: a\r\nX:  b \r\n\r\nbody\
          PUT @/api/v1/pods/a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n\
          3;x=\"y\"\r\nabc\r\n00a\r\n0123456789\r\n0\r\nContent-Length: 5\r\n\r\n\
+         GET @/api/v1/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nget\r\n0\r\n\r\n\
+         HEAD @/api/v1/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
          DELETE @/api/v1/pods/a HTTP/1.1\r\nHost: h\r\nConnection: X, close\r\nX: a\r\n\r\n",
     );
     for piece in PIECES {
         let all = forwarded(&bytes, piece);
         let found: Vec<_> = all.iter().map(read).collect();
         let found: Vec<_> = found.iter().map(|(t, body)| (t.as_str(), *body)).collect();
-        let wanted: [(&str, &[u8]); 4] = [
+        let wanted: [(&str, &[u8]); 6] = [
             ("GET /api/v1/pods?x=%2F&&y=", b""),
             ("POST /api/v1/pods", b"body"),
             ("PUT /api/v1/pods/a", b"abc0123456789"),
+            ("GET /api/v1/x", b"get"),
+            ("HEAD /api/v1/x", b""),
             ("DELETE /api/v1/pods/a", b""),
         ];
         assert_eq!(found, wanted, "in pieces of {piece}");
@@ -49,7 +53,7 @@ fn requests_one_behind_the_other_are_those_that_were_sent() {
 /// A body that ends too soon, or goes wrong behind a good part, is no whole one at either end.
 #[test]
 fn a_part_of_a_body_is_not_taken_for_the_whole() {
-    let head = "POST @/api/v1/pods HTTP/1.1\r\nHost: h\r\n";
+    let head = "@/api/v1/pods HTTP/1.1\r\nHost: h\r\n";
     for (rest, part) in [
         ("Content-Length: 9\r\n\r\nbody", "body"),
         ("Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n", "body"),
@@ -62,17 +66,20 @@ fn a_part_of_a_body_is_not_taken_for_the_whole() {
             "body",
         ),
     ] {
-        let bytes = filled(&format!("{head}{rest}"));
-        for piece in PIECES {
+        for (method, piece) in ["POST", "GET"]
+            .into_iter()
+            .flat_map(|method| PIECES.map(|piece| (method, piece)))
+        {
+            let bytes = filled(&format!("{method} {head}{rest}"));
             let all = forwarded(&bytes, piece);
             let [one] = all.as_slice() else {
-                panic!("{} requests of {rest:?}", all.len())
+                panic!("{} requests of {method} {rest:?}", all.len())
             };
             let cut = Seen {
                 bytes: part.as_bytes().to_vec(),
                 whole: false,
             };
-            assert_eq!(one.hubs, cut, "{rest:?}");
+            assert_eq!(one.hubs, cut, "{method} {rest:?}");
         }
     }
 }
