@@ -10,6 +10,7 @@ use super::engine::Install;
 
 mod account;
 pub mod admission;
+pub mod applied;
 pub mod argocd;
 pub mod barred;
 pub mod burst;

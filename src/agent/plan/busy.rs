@@ -193,6 +193,7 @@ impl History {
         }
         self.at_work = self.at_work.max(done_with_one(now, install, observed));
         self.saw_operation(now, install, observed);
+        self.saw_automated(install, observed);
         self.saw_rights(observed);
         self.saw_silence(now, install, observed);
     }

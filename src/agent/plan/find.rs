@@ -19,6 +19,7 @@ use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 mod altered;
+mod stopped;
 
 use altered::altered;
 pub(super) use altered::{DOWN, storage};

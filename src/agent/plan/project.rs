@@ -8,6 +8,7 @@ use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
+use super::applied::{self, LAST_APPLIED};
 use super::argocd;
 use super::evidence;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of};
@@ -67,7 +68,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let entries = meta.managed_fields.unwrap_or_default();
     let last = last(kind, &entries);
     let mut annotations = meta.annotations.unwrap_or_default();
-    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    let applied = annotations.remove(LAST_APPLIED);
     let mut fields = match live.data {
         Value::Object(map) => map,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -121,6 +122,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | KEPT | GUARD))),
         marked: entries.iter().any(marks),
         stopped: stopper(&entries),
+        applied: applied::of(kind, applied.as_deref(), &entries),
         controller: controller
             .map(|owner| format!("{} {}", owner.kind, owner.name))
             .unwrap_or_default(),
@@ -228,7 +230,7 @@ pub fn vouches(entry: &ManagedFieldsEntry) -> bool {
     marks(entry) || by_us(entry) && marked
 }
 
-fn sets(entry: &ManagedFieldsEntry, part: &str, name: &str) -> bool {
+pub(super) fn sets(entry: &ManagedFieldsEntry, part: &str, name: &str) -> bool {
     let fields = entry.fields_v1.as_ref().map(|set| &set.0);
     let part = fields.and_then(|set| set.get("f:metadata")?.get(part));
     part.is_some_and(|names| names.get(format!("f:{name}")).is_some())

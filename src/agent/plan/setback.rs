@@ -55,6 +55,8 @@ impl History {
         let Self {
             faults,
             settled: _,
+            // The API server's, and only held against itself.
+            ran_beside: _,
             adopted: _,
             last_write,
             host_keys,

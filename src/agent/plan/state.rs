@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::applied::Applied;
 use super::argocd;
 use super::barred::Denial;
 use super::burst::Fate;
@@ -188,6 +189,8 @@ pub struct Object {
     pub marked: bool,
     /// Who set what stops it, and when; none where that is nobody's field.
     pub stopped: Option<(String, Option<OffsetDateTime>)>,
+    /// What Argo CD applied last of it, where that left a word.
+    pub applied: Option<Applied>,
     /// The owner that is its controller, as `Kind name`; empty where there is none.
     pub controller: String,
     /// In the form of [`crate::agent::engine::comparable`].
@@ -320,6 +323,8 @@ pub struct History {
     pub releasing: Option<OffsetDateTime>,
     /// How far the operation of the root Application that runs has come, and since when it was seen to be there.
     pub operation: Option<(String, OffsetDateTime)>,
+    /// When Argo CD had applied the root last, as of the moment in which that was last seen to sync by itself.
+    pub ran_beside: Option<OffsetDateTime>,
     /// Since when each workload that does not work has not, without a break.
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
     /// When a write that is against no fault came to nothing, by its object: the last times in a row, oldest first.

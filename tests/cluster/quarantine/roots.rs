@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::healing::{on_record, since};
 use crate::support::api::path;
 use crate::support::argocd::root;
 use crate::support::world::{ARGOCD, CLUSTER, FLUX, World, git_repository, kustomization};
@@ -108,7 +109,7 @@ impl Catalog {
         marker["data"]["is"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Pushes a commit with another value in one field of a root, then one that mends it. Once for each root: what is held
+    /// Pushes a commit with another value in one field of a root, or without the field, then one that mends it. Once for each root: what is held
     /// again within ten minutes is given back after so long only.
     fn rewritten(&self, which: usize, field: &str, value: &Value, [bad, good]: [&str; 2]) {
         let (path, pointer) = (&self.paths()[which], format!("/spec/{field}"));
@@ -150,7 +151,13 @@ impl Catalog {
         let pointer = format!("/spec/{field}");
         let assigned = roots[which].pointer(&pointer).cloned();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
-        roots[which].pointer_mut(parent).unwrap()[name] = value.clone();
+        let spec = roots[which].pointer_mut(parent).unwrap();
+        let fields = spec.as_object_mut().unwrap();
+        if value.is_null() {
+            fields.remove(name).unwrap();
+        } else {
+            fields.insert(name.to_owned(), value.clone());
+        }
         let is_as_assigned = || self.live(path).pointer(&pointer) == assigned.as_ref();
         let head = self.push(&roots, bad);
         let took = until(
@@ -264,6 +271,32 @@ fn a_commit_that_rewrites_the_root_application_is_held_back_and_the_next_one_arr
         catalog.live(&root())["spec"] == catalog.roots[0]["spec"]
     });
     catalog.held(0, "source/targetRevision", &json!(pinned), "fourth");
+    catalog.world.close();
+}
+
+/// F29, W18: a commit that has the root not sync any more would be the last that arrives; what a person stops stays so.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_commit_that_stops_the_root_application_is_held_back_and_a_person_may_stop_it() {
+    let catalog = Catalog::adopted(World::open_with("argostopped", ARGOCD));
+    catalog.rewritten(0, "syncPolicy/automated", &Value::Null, ["second", "third"]);
+    let world = &catalog.world;
+    let known = on_record(world);
+    let stop = json!({ "spec": { "syncPolicy": { "automated": null } } });
+    world.api.patch(&root(), &stop);
+    until("the hub shows that it was stopped", seconds(120), || {
+        let mut all = since(world, &known).into_iter();
+        all.any(|heal| heal["class"] == "SuspendedByHuman")
+    });
+    let automated = |live: &Value| live["spec"]["syncPolicy"]["automated"].clone();
+    assert!(automated(&catalog.live(&root())).is_null());
+    assert!(!catalog.is_held(&root()));
+    let on = automated(&catalog.roots[0]);
+    let on = json!({ "spec": { "syncPolicy": { "automated": on } } });
+    world.api.patch(&root(), &on);
+    world.function(seconds(120));
+    let altered = |heal: &Value| heal["class"] == "SourceAltered";
+    assert!(!since(world, &known).iter().any(altered), "it was mended");
     catalog.world.close();
 }
 

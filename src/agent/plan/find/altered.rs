@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::stopped::stopped;
 use super::{Finding, keeps_secrets, pruned, secret_class};
-use crate::agent::engine::argocd::SKIP;
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{GUARD, Install, Wanted, is_workload};
@@ -34,21 +34,11 @@ pub(super) fn altered(
         return Vec::new();
     };
     if let Some(since) = live.deleting {
-        let text = format!("is being deleted, held by {}", live.finalizers.join(", "));
-        let finding = Finding::new(Class::LeftoverFinalizers, id, text);
-        let guarded = matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition);
-        let long = now - since > Duration::seconds(60) && !live.finalizers.is_empty() && !guarded;
-        return if long { vec![finding] } else { Vec::new() };
+        return leftover(now, (id, live), since).into_iter().collect();
     }
-    let mut found = Vec::new();
-    if let Some(text) = stopped(install, observed, id, live) {
-        let mut finding = Finding::new(Class::SuspendedByHuman, id, text).written_by(live);
-        if let Some((who, at)) = stopper(live) {
-            who.clone_into(&mut finding.writer);
-            finding.fault_at = at.or(finding.fault_at);
-        }
-        found.push(finding);
-    }
+    let mut found: Vec<Finding> = stopped(now, install, observed, history, (id, live))
+        .into_iter()
+        .collect();
     let stale = unservable(id, wanted, live).or_else(|| refused(install, observed, (id, live)));
     if let Some(finding) = stale {
         found.push(finding);
@@ -85,7 +75,7 @@ pub(super) fn altered(
     let down = history.down.get(id).is_some_and(|at| now - *at >= DOWN);
     let paths = differing(wanted, (id, live, held), !found.is_empty(), down);
     // Held for the commit before, it would be given back at once, and broken a second time.
-    let told = held || !quarantine::root::is_untold(now, install, observed, (id, live));
+    let told = held || !quarantine::root::is_untold(now, install, observed, history, (id, live));
     if !paths.is_empty() && told {
         let class = if posts_in_vain(wanted, live) {
             Class::EventSinkMissing
@@ -97,35 +87,22 @@ pub(super) fn altered(
         found.push(if held {
             finding
         } else {
-            quarantine::root::brought(install, observed, (id, live), finding)
+            quarantine::root::brought(install, observed, history, (id, live), finding)
         });
     }
     found
 }
 
-/// Whose field it is that stops a root, and since when; what somebody took away to stop one is nobody's.
-fn stopper(live: &Object) -> Option<(&str, Option<OffsetDateTime>)> {
-    let (who, at) = live.stopped.as_ref()?;
-    let suspends = live.fields.pointer(SUSPEND) == Some(&Value::Bool(true));
-    (suspends || live.annotation(SKIP) == Some("true")).then_some((who.as_str(), *at))
-}
-
-/// Who stopped a root, in words that say how.
-fn suspended(install: &Install, id: &ObjectId, live: &Object) -> Option<String> {
-    let who = stopper(live).map_or(live.writer.as_str(), |(who, _)| who);
-    if id.kind == Kind::Application {
-        return argocd::suspended(live).map(|how| format!("{how} by '{who}'"));
-    }
-    let flag = live.fields.pointer(SUSPEND) == Some(&Value::Bool(true));
-    // A canary is never anything else.
-    let flag = flag && !install.canaries().any(|canary| canary == id);
-    (flag && id.namespace == install.namespace).then(|| format!("spec.suspend is set by '{who}'"))
-}
-
-/// The same, unless it was a commit.
-fn stopped(install: &Install, observed: &Observed, id: &ObjectId, live: &Object) -> Option<String> {
-    let commits = quarantine::root::is_stopped_by_a_commit(install, observed, (id, live));
-    suspended(install, id, live).filter(|_| !commits)
+/// What is being deleted and does not go, whose end nobody else sees to.
+fn leftover(
+    now: OffsetDateTime,
+    (id, live): (&ObjectId, &Object),
+    since: OffsetDateTime,
+) -> Option<Finding> {
+    let guarded = matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition);
+    let long = now - since > Duration::seconds(60) && !live.finalizers.is_empty() && !guarded;
+    let text = format!("is being deleted, held by {}", live.finalizers.join(", "));
+    long.then(|| Finding::new(Class::LeftoverFinalizers, id, text))
 }
 
 /// Where an object is not as wanted. What stops a root has a finding of its own; what others added to a workload is looked at

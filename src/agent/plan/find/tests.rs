@@ -27,6 +27,7 @@ pub(super) fn object(fields: Value) -> Object {
         ours: true,
         marked: false,
         stopped: None,
+        applied: None,
         controller: String::new(),
         fields,
     }

@@ -9,9 +9,10 @@ use super::commit;
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::agent::engine::flux;
+use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
-use crate::agent::plan::state::{Object, Observed};
-use crate::agent::plan::undecodable;
+use crate::agent::plan::state::{History, Object, Observed};
+use crate::agent::plan::{applied, undecodable};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
@@ -47,12 +48,17 @@ const SOURCE: [&str; 3] = ["repoURL", "targetRevision", "path"];
 pub fn brought(
     install: &Install,
     observed: &Observed,
+    history: &History,
     (id, live): (&ObjectId, &Object),
     mut finding: Finding,
 ) -> Finding {
-    let Some(commit) = rewritten(install, observed, (id, live)) else {
+    let Some(commit) = rewritten(install, observed, history, (id, live)) else {
         return finding;
     };
+    if applied::is_stopped_by_a_commit(history, live) == Some(true) {
+        install.traits.applier.clone_into(&mut finding.writer);
+        finding.fault_at = live.applied.and_then(|applied| applied.at);
+    }
     finding.evidence = format!("{}; commit {commit} has it so", finding.evidence);
     finding.brought_by(commit)
 }
@@ -61,14 +67,26 @@ pub fn brought(
 fn rewritten(
     install: &Install,
     observed: &Observed,
+    history: &History,
     (id, live): (&ObjectId, &Object),
 ) -> Option<String> {
     let assigned = install.trusts(id) || install.roots().any(|root| root == id);
-    if !assigned || live.writer != install.traits.applier && !is_suspended_by_flux(id, live) {
+    if !assigned || !is_by_the_engine(install, history, (id, live)) {
         return None;
     }
     let commit = commit(install, observed, id);
     (!commit.is_empty()).then_some(commit)
+}
+
+/// Whether it was the engine that brought one of them last to what it is.
+fn is_by_the_engine(
+    install: &Install,
+    history: &History,
+    (id, live): (&ObjectId, &Object),
+) -> bool {
+    let stopped = applied::is_stopped_by_a_commit(history, live);
+    let wrote = live.writer == install.traits.applier || is_suspended_by_flux(id, live);
+    stopped.unwrap_or(wrote)
 }
 
 /// Whether it is not known yet of which commit Argo CD wrote one of them. A new operation begins with the one before
@@ -78,10 +96,15 @@ pub fn is_untold(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
+    history: &History,
     (id, live): (&ObjectId, &Object),
 ) -> bool {
     let assigned = install.trusts(id) || install.roots().any(|root| root == id);
-    let Some(at) = live.written.filter(|at| (now - *at).abs() < UNTOLD) else {
+    let written = match applied::is_stopped_by_a_commit(history, live) {
+        Some(_) => live.applied.and_then(|applied| applied.at),
+        None => live.written,
+    };
+    let Some(at) = written.filter(|at| (now - *at).abs() < UNTOLD) else {
         return false;
     };
     let root = observed.objects.get(&install.sync);
@@ -89,7 +112,7 @@ pub fn is_untold(
     let ended = operation.and_then(|state| parse_rfc3339(state.get("finishedAt")?.as_str()?));
     install.traits.kind == EngineKind::Argocd
         && assigned
-        && live.writer == install.traits.applier
+        && is_by_the_engine(install, history, (id, live))
         && (operation.is_none_or(Value::is_null) || ended.is_some_and(|ended| ended < at))
 }
 
@@ -97,14 +120,22 @@ pub fn is_untold(
 pub fn is_stopped_by_a_commit(
     install: &Install,
     observed: &Observed,
+    history: &History,
     (id, live): (&ObjectId, &Object),
 ) -> bool {
     let stopped = if id.kind == Kind::Application {
         live.annotation(SKIP) != Some("true")
     } else {
-        is_suspended_by_flux(id, live)
+        is_suspended_by_flux(id, live) && !is_a_persons(history, id)
     };
-    stopped && rewritten(install, observed, (id, live)).is_some()
+    stopped && rewritten(install, observed, history, (id, live)).is_some()
+}
+
+/// Whether it has been a person's doing since before: kustomize-controller takes the fields of kubectl's managers over as its own
+/// before it takes away what Git does not have of them (`pkg/ssa`, `PatchReplaceFieldsManagers`), and names itself in between.
+fn is_a_persons(history: &History, id: &ObjectId) -> bool {
+    let told = history.faults.get(&(Class::SuspendedByHuman, id.clone()));
+    told.is_some_and(|past| past.since.is_some())
 }
 
 /// Whether kustomize-controller wrote the field that suspends a root of Flux: people's field managers are others.

@@ -1,7 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS};
+use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, SKIP};
+use crate::agent::plan::find::stopped::{stopper, suspended};
 use crate::agent::plan::find::tests::{flux_told, id, object, source, told};
 use crate::agent::plan::tests::Cluster;
 use crate::wire::api::EngineKind;
@@ -189,7 +190,11 @@ fn a_suspension_is_told_of_the_installs_own_objects_only() {
     let said = |namespace: &str, flag: Value| {
         let install = Cluster::working().install;
         let id = ObjectId::new(Kind::Kustomization, namespace, "a");
-        suspended(&install, &id, &object(json!({"spec": {"suspend": flag}})))
+        suspended(
+            &install,
+            &History::default(),
+            (&id, &object(json!({"spec": {"suspend": flag}}))),
+        )
     };
     let text = Some("spec.suspend is set by 'kubectl'".to_owned());
     assert_eq!(said("flux-system", json!(true)), text);

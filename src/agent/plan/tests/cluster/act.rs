@@ -175,6 +175,7 @@ impl Cluster {
             ours: true,
             marked: false,
             stopped: None,
+            applied: None,
             controller: String::new(),
             fields: Value::Null,
         };

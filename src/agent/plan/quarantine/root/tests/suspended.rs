@@ -65,3 +65,29 @@ fn a_root_that_a_person_suspends_is_reported_and_left() {
         assert_eq!(writes(&plan), []);
     }
 }
+
+/// F29: before it takes away what a person set with kubectl, Flux calls it its own for a moment.
+#[test]
+fn a_root_that_a_person_suspended_is_no_commits_when_flux_takes_the_field_over() {
+    for kind in [Kind::GitRepository, Kind::Kustomization] {
+        let mut cluster = suspended(kind, "kubectl-patch", "kubectl-patch");
+        cluster.round();
+        let live = cluster.objects.get_mut(&root(kind)).unwrap();
+        live.stopped = Some(("kustomize-controller".to_owned(), None));
+        let plan = cluster.round();
+        let found: Vec<Class> = plan.findings.iter().map(|f| f.class).collect();
+        assert_eq!(found, [Class::SuspendedByHuman]);
+        assert_eq!(writes(&plan), []);
+        // Once it was resumed, a commit is a commit.
+        let live = cluster.objects.get_mut(&root(kind)).unwrap();
+        live.fields["spec"]
+            .as_object_mut()
+            .unwrap()
+            .remove("suspend");
+        cluster.settle(20);
+        let live = cluster.objects.get_mut(&root(kind)).unwrap();
+        live.fields["spec"]["suspend"] = json!(true);
+        let found = &cluster.plan().findings[0];
+        assert_eq!(found.class, Class::SourceAltered);
+    }
+}
