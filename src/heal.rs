@@ -84,7 +84,7 @@ pub const CLASSES: [&str; 61] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 27] = [
+pub const STEPS: [&str; 28] = [
     "alarm",
     "apply",
     "create",
@@ -98,6 +98,7 @@ pub const STEPS: [&str; 27] = [
     "migrate",
     "nudge",
     "recreate",
+    "reinstate",
     "release",
     "replace",
     "reset",

@@ -15,6 +15,7 @@ use super::engine::argocd::{KNOWN_HOSTS, PROBED_AT, REFRESH};
 use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
+use super::plan::displaced::{self, Item};
 use super::plan::history::Outcome;
 use super::plan::project::lease_of;
 use super::plan::quarantine::root::astray;
@@ -68,6 +69,7 @@ impl Hands<'_> {
             Action::Create | Action::Apply | Action::WriteSecret => self.apply(id, None).await,
             Action::CreateHeld { note } => self.apply(id, Some(note)).await,
             Action::Replace => self.replace(id).await,
+            Action::Reinstate { items } => self.reinstate(id, items).await,
             Action::Reset => self.reset(id).await,
             Action::Recreate { uid } => self.recreate(id, uid).await,
             Action::RestartPods { before } => self.restart(id, *before).await,
@@ -250,6 +252,24 @@ impl Hands<'_> {
         let live: DynamicObject = call
             .await
             .with_context(|| format!("replace the spec of {id}"))?;
+        Ok(self.learn(id, live))
+    }
+
+    /// A volume or a variable with the content that it had, of the object that was seen.
+    async fn reinstate(&self, id: &ObjectId, items: &[Item]) -> Result<Outcome> {
+        let wanted = self.install.wanted.get(id);
+        let wanted = wanted.with_context(|| format!("{id} is not part of the install"))?;
+        let seen = self.observed.objects.get(id);
+        let seen = seen.with_context(|| format!("{id} was not seen"))?;
+        let mut patch = displaced::patch(wanted, items);
+        patch["metadata"]["uid"] = json!(seen.uid);
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let (api, patch) = (self.api(id), Patch::Strategic(&patch));
+        let call = api.patch(&id.name, &params, &patch).await_at_most(CALL);
+        let live = call.await.with_context(|| format!("patch {id}"))?;
         Ok(self.learn(id, live))
     }
 

@@ -19,6 +19,7 @@ pub mod change;
 pub mod children;
 pub mod coverage;
 pub mod diagnosis;
+pub mod displaced;
 mod evidence;
 pub mod failed;
 pub mod fault;

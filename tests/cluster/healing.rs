@@ -128,8 +128,8 @@ fn wrong_fields_by_kubectl_are_mended() {
     with_and_without_hub(&mut world, wrong_fields);
 }
 
-/// What `wrong_fields` breaks.
-const WRONG: [&str; 4] = ["image", "arguments", "ServiceAccount", "volume"];
+/// What of kustomize-controller people get wrong.
+pub(crate) const WRONG: [&str; 4] = ["image", "arguments", "ServiceAccount", "volume"];
 
 fn wrong_fields(world: &World, case: &str) {
     fields_go_wrong(world, case, &WRONG);

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, fields_go_wrong, heals};
+use crate::healing::{LIMIT, WRONG, fields_go_wrong, heals, on_record, since};
 use crate::support::api::deployment;
 use crate::support::audit::Mark;
 use crate::support::place::{Place, output};
@@ -138,9 +138,24 @@ fn patched(install: &str) -> String {
 /// W8: what somebody breaks by kubectl is mended, and what came from Git beside it is still there.
 fn wrong_fields_beside_patches(catalog: &Catalog) {
     assert!(catalog.has_patches());
-    // A volume of another type is left out: what Git brings by server-side apply is refused beside it.
-    let which = ["image", "arguments", "ServiceAccount"];
-    fields_go_wrong(&catalog.world, "the engine in Git, with patches", &which);
+    let world = &catalog.world;
+    let known = on_record(world);
+    fields_go_wrong(world, "the engine in Git, with patches", &WRONG);
+    until(
+        "how the volume was mended is on record",
+        seconds(LIMIT),
+        || {
+            let all = since(world, &known).into_iter();
+            let mut all = all.map(|heal| crate::healing::whole(world, &heal));
+            all.any(|heal| {
+                let steps = heal["steps"].as_array().cloned().unwrap_or_default();
+                let done = |step: &Value| step["action"] == "reinstate" && step["outcome"] == "ok";
+                heal["class"] == "ObjectAltered"
+                    && heal["result"] == "healed"
+                    && steps.iter().any(done)
+            })
+        },
+    );
     assert!(catalog.has_patches(), "a patch from Git was lost");
 }
 

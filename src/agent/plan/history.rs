@@ -245,6 +245,7 @@ impl History {
                 | Action::CreateHeld { .. }
                 | Action::Apply
                 | Action::Replace
+                | Action::Reinstate { .. }
                 | Action::Recreate { .. }
         );
         match outcome {

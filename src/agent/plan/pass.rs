@@ -103,6 +103,7 @@ fn rests_on(step: &Step, vain: &Step) -> bool {
         Action::Hold { .. }
             | Action::Apply
             | Action::Replace
+            | Action::Reinstate { .. }
             | Action::Reset
             | Action::Recreate { .. }
             | Action::WriteSecret
@@ -133,6 +134,7 @@ fn looks_itself(action: &Action) -> bool {
         | Action::CreateHeld { .. }
         | Action::Apply
         | Action::Replace
+        | Action::Reinstate { .. }
         | Action::Reset
         | Action::Recreate { .. }
         | Action::WriteSecret

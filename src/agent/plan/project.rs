@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use super::applied::{self, LAST_APPLIED};
 use super::argocd;
+use super::displaced::emptied;
 use super::evidence;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of};
 use super::quarantine::{self, inventoried};
@@ -123,6 +124,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         marked: entries.iter().any(marks),
         stopped: stopper(&entries),
         applied: applied::of(kind, applied.as_deref(), &entries),
+        emptied: emptied(kind, &entries),
         controller: controller
             .map(|owner| format!("{} {}", owner.kind, owner.name))
             .unwrap_or_default(),

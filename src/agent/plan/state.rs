@@ -11,6 +11,7 @@ use super::argocd;
 use super::barred::Denial;
 use super::burst::Fate;
 use super::busy::Turn;
+use super::displaced::Item;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
 use super::redis::Tally;
@@ -191,6 +192,8 @@ pub struct Object {
     pub stopped: Option<(String, Option<OffsetDateTime>)>,
     /// What Argo CD applied last of it, where that left a word.
     pub applied: Option<Applied>,
+    /// Volumes and variables that the engine applied and of which it owns no more than the name.
+    pub emptied: Vec<Item>,
     /// The owner that is its controller, as `Kind name`; empty where there is none.
     pub controller: String,
     /// In the form of [`crate::agent::engine::comparable`].

@@ -10,7 +10,7 @@ use super::pace::allowed;
 use super::quarantine::{self, root};
 use super::state::{History, Object, Observed, Past};
 use super::undecodable::aside;
-use super::{account, full, health};
+use super::{account, displaced, full, health};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::{GUARD, Install, is_workload};
 use crate::bundle::{Kind, ObjectId};
@@ -76,7 +76,7 @@ fn cleared(observed: &Observed, history: &History, action: Action, target: &Obje
     let refused = history.refused.get(target).is_some_and(|r| r.failures > 0);
     let is_there = is_workload(target.kind) && observed.objects.contains_key(target);
     match action {
-        Action::Apply if refused && is_there => Action::Replace,
+        Action::Apply | Action::Reinstate { .. } if refused && is_there => Action::Replace,
         action => action,
     }
 }
@@ -187,6 +187,7 @@ fn remedy(
     }
     let live = observed.objects.get(id);
     let one = |action| vec![(action, id.clone())];
+    let displaced = live.map_or_else(Vec::new, |live| displaced::of(install, id, live));
     match finding.class {
         Class::ServiceAccountMissing => match live.and_then(|l| l.created) {
             Some(made) => {
@@ -231,6 +232,9 @@ fn remedy(
             }),
             None => Vec::new(),
         },
+        class if removes(class) && !displaced.is_empty() => {
+            one(Action::Reinstate { items: displaced })
+        }
         // To apply takes nothing away that others added.
         class if removes(class) && live.is_some_and(|l| added(install, id, l)) => {
             one(Action::Replace)

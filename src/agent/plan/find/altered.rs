@@ -10,6 +10,7 @@ use super::{Finding, keeps_secrets, pruned, secret_class};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{GUARD, Install, Wanted, is_workload};
+use crate::agent::plan::displaced::{self, Item};
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::quarantine::root::SUSPEND;
 use crate::agent::plan::state::{History, Object, Observed};
@@ -65,7 +66,9 @@ pub(super) fn altered(
         found.push(finding);
         return found;
     }
-    if wanted.git_owned && !held && health::works(live)
+    let works = wanted.git_owned && !held && health::works(live);
+    let displaced = displaced::of(install, id, live);
+    if works && displaced.is_empty()
         || wanted.taken && !held && !quarantine::harms(now, install, observed, history, (id, live))
         || id.kind == Kind::Namespace && ownership::is_from_catalog(install, observed, live)
         || history.settled.get(id) == Some(&live.mark())
@@ -73,7 +76,12 @@ pub(super) fn altered(
         return found;
     }
     let down = history.down.get(id).is_some_and(|at| now - *at >= DOWN);
-    let paths = differing(wanted, (id, live, held), !found.is_empty(), down);
+    // All else of what Git owns and what works is Git's to put back, once it can.
+    let paths = if works {
+        displaced.iter().map(Item::path).collect()
+    } else {
+        differing(wanted, (id, live, held), !found.is_empty(), down)
+    };
     // Held for the commit before, it would be given back at once, and broken a second time.
     let told = held || !quarantine::root::is_untold(now, install, observed, history, (id, live));
     if !paths.is_empty() && told {
@@ -82,7 +90,10 @@ pub(super) fn altered(
         } else {
             altered_class(id, &paths, live)
         };
-        let text = format!("differs at {}", paths.join(", "));
+        let mut text = format!("differs at {}", paths.join(", "));
+        if !displaced.is_empty() {
+            text += "; beside what was put there, server-side apply of the catalog's version is refused";
+        }
         let finding = Finding::new(class, id, text).written_by(live);
         found.push(if held {
             finding

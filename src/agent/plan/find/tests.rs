@@ -28,6 +28,7 @@ pub(super) fn object(fields: Value) -> Object {
         marked: false,
         stopped: None,
         applied: None,
+        emptied: Vec::new(),
         controller: String::new(),
         fields,
     }

@@ -71,7 +71,11 @@ fn first(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
                     step.action = Action::CreateHeld { note };
                 }
                 (
-                    Action::Apply | Action::Replace | Action::Reset | Action::WriteSecret,
+                    Action::Apply
+                    | Action::Replace
+                    | Action::Reinstate { .. }
+                    | Action::Reset
+                    | Action::WriteSecret,
                     Some(live),
                 ) if self::note(engine, live).is_none() => {
                     all.push(Step {

@@ -2,6 +2,7 @@
 
 use time::OffsetDateTime;
 
+use crate::agent::plan::displaced::Item;
 use crate::agent::plan::fault::Key;
 use crate::agent::plan::quarantine::shield::Shield;
 use crate::agent::plan::undecodable::aside::Turn;
@@ -28,6 +29,10 @@ pub enum Action {
     Apply,
     /// The whole object as wanted, without what others added.
     Replace,
+    /// Just these of a Pod template as last known good, without what was put in their place.
+    Reinstate {
+        items: Vec<Item>,
+    },
     /// The data of a ConfigMap as last known good, without what was added.
     Reset,
     /// Delete under this UID, then apply: for fields that cannot be changed.
@@ -109,6 +114,7 @@ impl Action {
             | Self::Lock => true,
             Self::Apply
             | Self::Replace
+            | Self::Reinstate { .. }
             | Self::Reset
             | Self::Recreate { .. }
             | Self::RestartPods { .. }
@@ -141,6 +147,7 @@ impl Action {
             Self::CreateHeld { .. } => "create-held",
             Self::Apply => "apply",
             Self::Replace => "replace",
+            Self::Reinstate { .. } => "reinstate",
             Self::Reset => "reset",
             Self::Recreate { .. } => "recreate",
             Self::WriteSecret => "write-key",

@@ -46,6 +46,15 @@ impl Cluster {
                 }
                 self.put(id, body, step.action == Action::Replace)
             }
+            Action::Reinstate { items } => {
+                let wanted = self.install.wanted[id].expect.as_ref().clone();
+                let object = self.objects.get_mut(id).unwrap();
+                object.fields["spec"]["template"] = wanted["spec"]["template"].clone();
+                object.emptied.retain(|item| !items.contains(item));
+                object.generation += 1;
+                MANAGER.clone_into(&mut object.writer);
+                Outcome::Done
+            }
             Action::Reset => {
                 let known = self.install.wanted[id].known.as_ref().unwrap();
                 let known = known.as_ref().clone();
@@ -176,6 +185,7 @@ impl Cluster {
             marked: false,
             stopped: None,
             applied: None,
+            emptied: Vec::new(),
             controller: String::new(),
             fields: Value::Null,
         };
@@ -302,6 +312,7 @@ pub(super) fn assert_harmless(step: &Step) {
         | Action::CreateHeld { .. }
         | Action::Apply
         | Action::Replace
+        | Action::Reinstate { .. }
         | Action::WriteSecret
         | Action::Nudge
         | Action::Retry
