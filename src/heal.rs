@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use crate::clock::parse_rfc3339;
 use crate::wire::api::Took;
-use crate::wire::report::{HealRecord, HealResult};
+use crate::wire::report::{HealRecord, HealResult, HealStep};
 
 /// The classes of the faults that only the hub sees, as the agent's table has them.
 pub const AGENT_LOST: &str = "AgentLost";
@@ -84,9 +84,10 @@ pub const CLASSES: [&str; 61] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 28] = [
+pub const STEPS: [&str; 29] = [
     "alarm",
     "apply",
+    "commit",
     "create",
     "create-held",
     "cut-rights",
@@ -115,6 +116,9 @@ pub const STEPS: [&str; 28] = [
     "write-key",
 ];
 
+/// The entry that names a commit beside the one that a heal is about; its outcome begins with the revision.
+pub const COMMIT: &str = "commit";
+
 /// What is not in a closed set, such as a class of a newer agent.
 const OTHER: &str = "other";
 /// The step of a heal in which nothing was done.
@@ -133,6 +137,12 @@ pub fn step(heal: &HealRecord) -> &'static str {
         .find(|s| good(&s.outcome))
         .or_else(|| heal.steps.last());
     step.map_or(NONE, |s| known(&STEPS, &s.action))
+}
+
+/// The revision that an entry names.
+pub fn commit_of(step: &HealStep) -> Option<&str> {
+    let first = step.outcome.split(' ').next();
+    first.filter(|_| step.action == COMMIT)
 }
 
 /// The label of how it ended.
@@ -175,7 +185,7 @@ fn known(all: &[&'static str], name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::report::{HealStep, Scene};
+    use crate::wire::report::Scene;
 
     fn heal(steps: &[(&str, &str)]) -> HealRecord {
         let at = |text: &str| format!("2026-01-01T00:00:{text}Z");

@@ -110,8 +110,8 @@ struct Watchdog {
     records: Records,
     /// What could not be told yet, oldest first.
     untold: Vec<HealRecord>,
-    /// Heals that are over, and what the engine made again after them.
-    remade: Vec<HealRecord>,
+    /// Heals that are over, and of which more is known since.
+    told_again: Vec<HealRecord>,
     handover: Handover,
     fallback: Fallback,
     changing: Changing,
@@ -150,7 +150,7 @@ impl Watchdog {
             history: History::default(),
             records: Records::default(),
             untold: Vec::new(),
-            remade: Vec::new(),
+            told_again: Vec::new(),
             handover: Handover::default(),
             fallback: Fallback::default(),
             changing: Changing::default(),
@@ -408,8 +408,14 @@ impl Watchdog {
                 .is_some_and(|c| c.is_open() && !self.changing.is_old(clock::now(), c)),
             hands_over: install.change().is_some_and(|c| c.both),
         };
-        self.records
-            .update(&moment, || uuid::Uuid::now_v7().to_string())
+        let told = self
+            .records
+            .update(&moment, || uuid::Uuid::now_v7().to_string());
+        if plan.mode != Mode::Learning {
+            let waits = quarantine::waits(now, install, observed);
+            self.told_again.extend(self.records.waited(now, &waits));
+        }
+        told
     }
 
     async fn report(
@@ -425,8 +431,8 @@ impl Watchdog {
                 self.context.metrics.ended(heal);
             }
         }
-        let remade = std::mem::take(&mut self.remade);
-        self.tell(heals.into_iter().chain(remade).collect()).await;
+        let again = std::mem::take(&mut self.told_again);
+        self.tell(heals.into_iter().chain(again).collect()).await;
         let moment = status::Moment {
             now,
             install,

@@ -1,5 +1,7 @@
 //! A heal as a story: how long its parts took, and what happened in what order. Pure.
 
+use std::collections::BTreeMap;
+
 use time::OffsetDateTime;
 
 use super::git::Made;
@@ -16,9 +18,17 @@ pub fn commit_id(revision: &str) -> Option<&str> {
     (hex && matches!(id.len(), 40 | 64)).then_some(id)
 }
 
-/// One heal as it is listed.
-pub fn view(cluster: ClusterName, heal: HealRecord, made: Option<&Made>) -> HealView {
-    let author = made.and_then(|made| author(&heal, made));
+/// The ids of all commits that a heal names.
+pub fn commits(heal: &HealRecord) -> impl Iterator<Item = &str> {
+    let others = heal.steps.iter().filter_map(heal::commit_of);
+    let all = std::iter::once(heal.commit.as_str()).chain(others);
+    all.filter_map(commit_id)
+}
+
+/// One heal as it is listed; `made` has the commits that are known.
+pub fn view(cluster: ClusterName, heal: HealRecord, made: &BTreeMap<String, Made>) -> HealView {
+    let author = commit_id(&heal.commit).and_then(|id| made.get(id));
+    let author = author.and_then(|made| self::author(&heal, made));
     HealView {
         cluster,
         took: heal::took(&heal),
@@ -29,8 +39,8 @@ pub fn view(cluster: ClusterName, heal: HealRecord, made: Option<&Made>) -> Heal
 }
 
 /// The same with all that happened, in order.
-pub fn told(mut view: HealView) -> HealView {
-    view.story = story(&view.heal, view.author.as_ref());
+pub fn told(mut view: HealView, made: &BTreeMap<String, Made>) -> HealView {
+    view.story = story(&view.heal, view.author.as_ref(), made);
     view
 }
 
@@ -38,13 +48,21 @@ fn author(heal: &HealRecord, made: &Made) -> Option<CommitView> {
     let at = OffsetDateTime::from_unix_timestamp(made.at).ok()?;
     Some(CommitView {
         id: commit_id(&heal.commit)?.to_owned(),
-        author: format!("{} <{}>", made.name, made.email),
+        author: by(made),
         at: rfc3339(at),
         subject: made.subject.clone(),
     })
 }
 
-fn story(heal: &HealRecord, commit: Option<&CommitView>) -> Vec<StoryLine> {
+fn by(made: &Made) -> String {
+    format!("{} <{}>", made.name, made.email)
+}
+
+fn story(
+    heal: &HealRecord,
+    commit: Option<&CommitView>,
+    made: &BTreeMap<String, Made>,
+) -> Vec<StoryLine> {
     let line = |at: &str, text: String| StoryLine {
         at: at.to_owned(),
         text,
@@ -64,7 +82,13 @@ fn story(heal: &HealRecord, commit: Option<&CommitView>) -> Vec<StoryLine> {
     let seen = format!("seen, and called {number}{}", heal.class);
     lines.push(line(&heal.detected_at, seen));
     for step in &heal.steps {
-        let text = format!("{} {}: {}", step.action, step.object, step.outcome);
+        let id = heal::commit_of(step).and_then(commit_id);
+        let who = id
+            .and_then(|id| made.get(id))
+            .map_or_else(String::new, |made| {
+                format!("; {} committed '{}'", by(made), made.subject)
+            });
+        let text = format!("{} {}: {}{who}", step.action, step.object, step.outcome);
         lines.push(line(&step.at, text));
     }
     if let Some(at) = &heal.restored_at {

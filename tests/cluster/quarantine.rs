@@ -239,6 +239,20 @@ fn is_of_commit(world: &World, heal: &Value, head: &str) -> bool {
     by_agent && (!world.hub.runs() || by_hub())
 }
 
+/// Whether a heal names that commit: as its own, or as one that came while the object was held for it, with its author.
+fn names(world: &World, heal: &Value, head: &str) -> bool {
+    let told = crate::healing::whole(world, heal);
+    let steps = told["steps"].as_array().cloned().unwrap_or_default();
+    let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+    let came = |step: &Value| step["action"] == "commit" && text(&step["outcome"]).contains(head);
+    let story = told["story"].as_array().cloned().unwrap_or_default();
+    let by = |line: &Value| {
+        text(&line["text"]).contains(head) && text(&line["text"]).contains(" committed '")
+    };
+    let in_story = || steps.iter().any(came) && (!world.hub.runs() || story.iter().any(by));
+    is_of_commit(world, heal, head) || in_story()
+}
+
 fn the_hub_tells_who_broke_it(catalog: &Catalog, head: &str) {
     let world = &catalog.world;
     let heals = world.hub.json(&["heal", "list", CLUSTER]);

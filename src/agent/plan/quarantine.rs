@@ -27,11 +27,13 @@ pub mod mark;
 mod removed;
 pub mod root;
 pub mod shield;
+mod waits;
 
 pub use harm::{broken, harms, unsettled};
 pub use lift::lifts;
 pub use removed::{inventoried, removed};
 use shield::{Owner, Shield};
+pub use waits::{Wait, waits};
 
 /// Flux neither applies nor prunes an object with this annotation and the value `disabled`.
 pub const RECONCILE: &str = "kustomize.toolkit.fluxcd.io/reconcile";

@@ -1,6 +1,7 @@
 //! The record of each heal, from detection to restored function. Pure: ids and times are passed in.
 
 mod aftermath;
+mod commits;
 mod kept;
 mod open;
 
@@ -16,6 +17,7 @@ use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
 use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent, Remade};
 use aftermath::Aftermaths;
+use commits::{Holding, broke_again};
 pub(super) use kept::Kept;
 pub(super) use open::ALARM;
 use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, learned, opened};
@@ -35,6 +37,7 @@ pub(super) struct Records {
     /// Heals that opened and whose Events nobody has looked for: their ids and objects.
     unseen: Vec<(String, ObjectId)>,
     aftermaths: Aftermaths,
+    holding: Holding,
 }
 
 /// What the cluster was like when the plan was made.
@@ -132,6 +135,7 @@ impl Records {
     /// Closes all: another engine takes the place of the one that they are about.
     pub(super) fn leave(&mut self, now: OffsetDateTime) -> Vec<HealRecord> {
         self.aftermaths = Aftermaths::default();
+        self.holding = Holding::default();
         let all = std::mem::take(&mut self.open);
         let left = all.into_iter().map(|(key, open)| {
             let mut record = open.record;
@@ -158,6 +162,7 @@ impl Records {
             let key = (finding.class, finding.object.clone());
             if let Some(open) = self.open.get_mut(&key) {
                 open.untold |= learned(&mut open.record, finding);
+                open.untold |= broke_again(&mut open.record, finding, moment.now);
             }
             if self.counts(moment, &key) {
                 let open = opened(moment, finding, id());
@@ -194,6 +199,7 @@ impl Records {
         for key in over {
             if let Some(open) = self.open.remove(&key) {
                 let record = closed(key.0, open.record, moment);
+                self.hold_on(&key, &record);
                 if is_collapse(key.0) {
                     self.aftermaths
                         .follow(moment.now, key.clone(), record.clone());

@@ -85,7 +85,7 @@ impl Watchdog {
                 self.records.logged(&heal, log);
             }
             Ok((heal, Found::Remade(remade))) => {
-                self.remade.extend(self.records.remade(&heal, remade));
+                self.told_again.extend(self.records.remade(&heal, remade));
             }
             Err(error) => debug!(%error, "a look for Events ended"),
         }

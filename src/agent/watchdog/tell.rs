@@ -14,6 +14,7 @@ use super::record::ALARM;
 use super::{Context, Watchdog};
 use crate::agent::News;
 use crate::bundle::ObjectId;
+use crate::heal::COMMIT;
 use crate::lifetime::hearts::Heart;
 use crate::manifests::AGENT;
 use crate::wire::id::Digest;
@@ -164,7 +165,12 @@ impl Teller {
 
     fn publish(&self, heal: &HealRecord) {
         let alarm = heal.steps.last().filter(|s| s.action == ALARM);
+        let commit = heal.steps.last().filter(|s| s.action == COMMIT);
         let note = match &heal.restored_at {
+            _ if commit.is_some() => {
+                let said = commit.map(|s| s.outcome.as_str()).unwrap_or_default();
+                format!("{}: {said}", heal.object)
+            }
             None if alarm.is_some() => {
                 let said = alarm.map(|s| s.outcome.as_str()).unwrap_or_default();
                 format!("{}: {said}", heal.object)

@@ -13,8 +13,9 @@ use super::{Caller, UserBody};
 use crate::clock;
 use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::hub::auth::Role;
+use crate::hub::git::{self, Made};
 use crate::hub::store::StoreError;
-use crate::hub::{Hub, git, story};
+use crate::hub::{Hub, story};
 use crate::wire::api::{HealCloseRequest, HealView, Page};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{HealRecord, HealResult};
@@ -151,32 +152,35 @@ async fn find(hub: &Hub, id: &str) -> Result<(ClusterName, HealRecord), Problem>
 
 /// With its story.
 async fn whole(hub: &Hub, found: (ClusterName, HealRecord)) -> HealView {
-    let mut views = views(hub, vec![found]).await;
-    story::told(views.pop().expect("one heal makes one view"))
+    let (cluster, heal) = found;
+    let made = made(hub, story::commits(&heal)).await;
+    story::told(story::view(cluster, heal, &made), &made)
 }
 
-/// With the authors of the commits that brought what was wrong. A catalog that cannot be read hides no heal.
+/// With the authors of the commits that brought what was wrong.
 async fn views(hub: &Hub, rows: Vec<(ClusterName, HealRecord)>) -> Vec<HealView> {
     let ids = rows
         .iter()
         .filter_map(|(_, heal)| story::commit_id(&heal.commit));
+    let made = made(hub, ids).await;
+    let all = rows.into_iter();
+    all.map(|(cluster, heal)| story::view(cluster, heal, &made))
+        .collect()
+}
+
+/// What the catalog has of these commits. One that cannot be read hides no heal.
+async fn made(hub: &Hub, ids: impl Iterator<Item = &str>) -> BTreeMap<String, Made> {
     let ids: BTreeSet<String> = ids.map(str::to_owned).collect();
-    let made = if ids.is_empty() {
-        BTreeMap::new()
-    } else {
-        git::authors(&hub.catalog.repo, ids)
-            .await
-            .unwrap_or_else(|error| {
-                let error = format!("{error:#}");
-                tracing::warn!(error, "authors of commits not read from the catalog");
-                BTreeMap::new()
-            })
-    };
-    let view = |(cluster, heal): (ClusterName, HealRecord)| {
-        let by = story::commit_id(&heal.commit).and_then(|id| made.get(id));
-        story::view(cluster, heal, by)
-    };
-    rows.into_iter().map(view).collect()
+    if ids.is_empty() {
+        return BTreeMap::new();
+    }
+    git::authors(&hub.catalog.repo, ids)
+        .await
+        .unwrap_or_else(|error| {
+            let error = format!("{error:#}");
+            tracing::warn!(error, "authors of commits not read from the catalog");
+            BTreeMap::new()
+        })
 }
 
 async fn page(hub: &Hub, wanted: Wanted) -> Result<Page<HealView>, Problem> {

@@ -45,6 +45,14 @@ fn ann() -> Made {
     }
 }
 
+fn known() -> BTreeMap<String, Made> {
+    BTreeMap::from([(ID.to_owned(), ann())])
+}
+
+fn whole(heal: HealRecord, made: &BTreeMap<String, Made>) -> HealView {
+    told(view("eu1".parse().unwrap(), heal, made), made)
+}
+
 #[test]
 fn revisions_of_both_engines_name_their_commit() {
     for (revision, id) in [
@@ -61,7 +69,7 @@ fn revisions_of_both_engines_name_their_commit() {
 
 #[test]
 fn a_heal_is_told_in_order_with_who_committed_it() {
-    let told = told(view("eu1".parse().unwrap(), heal(), Some(&ann())));
+    let told = whole(heal(), &known());
     let took = Took {
         detect_ms: Some(200),
         act_ms: Some(100),
@@ -92,9 +100,37 @@ fn what_is_not_known_is_left_out() {
     let mut open = heal();
     (open.fault_at, open.acted_at, open.restored_at) = (None, None, None);
     (open.steps, open.number) = (Vec::new(), 0);
-    let told = told(view("eu1".parse().unwrap(), open, None));
+    let told = whole(open, &BTreeMap::new());
     assert_eq!(told.took, Took::default());
     assert_eq!(told.author, None);
     assert_eq!(told.story.len(), 1);
     assert_eq!(told.story[0].text, "seen, and called BadEngineCommit");
+}
+
+/// W20: those that came while the object was held back, too.
+#[test]
+fn each_commit_that_a_heal_names_is_told_with_who_made_it() {
+    let other = "0".repeat(40);
+    let came = |id: &str| HealStep {
+        action: "commit".to_owned(),
+        object: "Deployment flux-system/source-controller".to_owned(),
+        at: at("30"),
+        outcome: format!("main@sha1:{id} came while it is held back"),
+    };
+    let mut heal = heal();
+    heal.steps.extend([came(&other), came("3f2a")]);
+    let ids: Vec<&str> = commits(&heal).collect();
+    assert_eq!(ids, [ID, &other]);
+    let made = BTreeMap::from([(other.clone(), ann())]);
+    let story = whole(heal, &made).story;
+    let lines: Vec<&str> = story.iter().map(|l| l.text.as_str()).collect();
+    let said = "commit Deployment flux-system/source-controller: main@sha1:";
+    let came = "came while it is held back";
+    assert_eq!(
+        lines[lines.len() - 2..],
+        [
+            format!("{said}{other} {came}; Ann <ann@example.com> committed 'Faster'"),
+            format!("{said}3f2a {came}"),
+        ]
+    );
 }

@@ -6,7 +6,7 @@ use super::turns::Turns;
 use super::whole::{commits_in_turn, held_and_given_back, removed_bindings, without_replicas};
 use super::{
     CONTROLLERS, Catalog, FLUX, HELD, a_good_commit, an_engine_that_is_removed,
-    an_image_that_is_missing, another_version_and_back, is_of_commit,
+    an_image_that_is_missing, another_version_and_back, names,
 };
 use crate::healing::{on_record, since};
 use crate::support::api::deployment;
@@ -36,7 +36,7 @@ pub(super) fn the_same_without_the_hub(catalog: &mut Catalog) {
         broken.retain(|heal| heal["class"] == "BadEngineCommit");
         let of = |head: &String| {
             let mut all = broken.iter();
-            all.any(|heal| is_of_commit(&catalog.world, heal, head))
+            all.any(|heal| names(&catalog.world, heal, head))
         };
         bad.iter().all(of) && told.iter().any(|h| h["class"] == "EngineRemovedByCommit")
     });
@@ -70,6 +70,6 @@ fn broken_in_many_ways(catalog: &Catalog) -> Vec<String> {
     let heads = commits_in_turn(catalog, &turns, &scaled, |catalog| {
         catalog.controller("kustomize-controller")["spec"]["replicas"] == 0
     });
-    bad.extend(heads.into_iter().take(1));
+    bad.extend(heads);
     bad
 }

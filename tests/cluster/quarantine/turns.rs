@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::is_of_commit;
+use super::{is_of_commit, names};
 use crate::healing::{LIMIT, on_record, since};
 use crate::support::audit::Mark;
 use crate::support::world::World;
-use crate::support::{figure, seconds, shown};
+use crate::support::{figure, seconds, shown, until};
 
 /// How many commits there are, in words, and of them the bad ones, each followed by one that mends it; and what they break.
 pub(super) struct Turns {
@@ -18,7 +18,8 @@ pub(super) struct Turns {
     pub(super) controller: &'static str,
 }
 
-/// W20: what was given back and broke again stays held, so there are no more heals than bad commits and one; each names its commit.
+/// W20: what was given back and broke again stays held, so there are no more heals than bad commits and one. Each names its commit, and
+/// the last one the commits that came while the object was held for it, so that every bad one is named.
 /// `commit` pushes the bad or the good one of a round and waits until it is delivered and the engine works: its id, and how long that
 /// took. Returns the ids of the bad ones.
 pub(super) fn broken_and_mended(
@@ -54,10 +55,15 @@ pub(super) fn broken_and_mended(
     let told = world.case(&format!("… heals of {number}"));
     figure("W20", &told, &format!("≤ {most}"), all.len());
     assert!((1..=most).contains(&all.len()), "{all:#?}");
-    for heal in all {
-        let named = bad.iter().any(|head| is_of_commit(world, &heal, head));
+    for heal in &all {
+        let named = bad.iter().any(|head| is_of_commit(world, heal, head));
         assert!(named, "{heal:#}");
     }
+    until("each bad commit is named", seconds(60), || {
+        let all = since(world, &known);
+        let is_named = |head: &String| all.iter().any(|heal| names(world, heal, head));
+        bad.iter().all(is_named)
+    });
     bad
 }
 

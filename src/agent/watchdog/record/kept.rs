@@ -22,6 +22,9 @@ pub(in crate::agent::watchdog) struct Kept {
     name: String,
     #[serde(default)]
     stepped_at: Option<String>,
+    /// It is over and on record, and its object is still held back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    told: bool,
     pub(super) record: HealRecord,
 }
 
@@ -33,24 +36,31 @@ impl Records {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
             stepped_at: open.last_step.map(rfc3339),
+            told: false,
             record: open.record.clone(),
         };
-        let ended = |((_, id), record): &(Key, HealRecord)| Kept {
+        let over = |((_, id), record): &(Key, HealRecord), told| Kept {
             kind: id.kind.as_str().to_owned(),
             namespace: id.namespace.clone(),
             name: id.name.clone(),
             stepped_at: None,
+            told,
             record: record.clone(),
         };
-        let ended = self.ended.iter().map(ended);
-        self.open.iter().map(kept).chain(ended).collect()
+        let ended = self.ended.iter().map(|one| over(one, false));
+        let is_ended = |id: &str| self.ended.iter().any(|(_, record)| record.id == id);
+        let holding = self.holding.values();
+        let holding = holding.filter(|(_, record)| !is_ended(&record.id));
+        let holding = holding.map(|one| over(one, true));
+        let open = self.open.iter().map(kept);
+        open.chain(ended).chain(holding).collect()
     }
 
     /// Goes on with what an agent before this one left open. Returns what is to be told: those that had ended, which that
     /// agent may not have said, and those that this version does not know, whose end will not be seen.
     pub(in crate::agent::watchdog) fn resume(&mut self, all: Vec<Kept>) -> Vec<HealRecord> {
         let mut told = Vec::new();
-        for kept in all.into_iter().take(2 * MAX_OPEN) {
+        for kept in all.into_iter().take(3 * MAX_OPEN) {
             let mut record = kept.record;
             let class = Class::ALL.iter().find(|c| c.as_str() == record.class);
             let kind = Kind::ALL.iter().find(|k| k.as_str() == kept.kind);
@@ -63,6 +73,10 @@ impl Records {
             };
             let id = ObjectId::new(*kind, &kept.namespace, &kept.name);
             if heal::is_over(&record) {
+                self.hold_on(&(*class, id.clone()), &record);
+                if kept.told {
+                    continue;
+                }
                 told.push(self.end((*class, id), record));
                 continue;
             }

@@ -24,7 +24,7 @@ pub(super) fn round(
     round_of(records, history, seconds, findings.collect(), proven)
 }
 
-fn round_of(
+pub(super) fn round_of(
     records: &mut Records,
     history: &mut History,
     seconds: i64,
