@@ -240,6 +240,7 @@ impl Catalog {
 #[ignore = "needs a real cluster: make test"]
 fn a_commit_that_rewrites_a_root_is_held_back_and_the_next_one_arrives() {
     let catalog = Catalog::adopted(World::open("roots"));
+    suspended_by_kubectl(&catalog);
     let url = catalog.roots[0]["spec"]["url"].as_str().unwrap().to_owned();
     let elsewhere = json!(format!("{url}-elsewhere"));
     catalog.rewritten(0, "url", &elsewhere, ["second", "third"]);
@@ -255,6 +256,32 @@ fn a_commit_that_rewrites_a_root_is_held_back_and_the_next_one_arrives() {
         catalog.delivered() == "eighth"
     });
     catalog.world.close();
+}
+
+/// F29: a source that is in Git, suspended with kubectl. Flux takes the field over as its own, and away; the agent calls it a person's
+/// doing all the while, and holds nothing.
+fn suspended_by_kubectl(catalog: &Catalog) {
+    let (world, source) = (&catalog.world, git_repository(FLUX));
+    let known = on_record(world);
+    let stop = json!({ "spec": { "suspend": true } });
+    world.api.patch(&source, &stop);
+    until("the hub shows that it was suspended", seconds(120), || {
+        let mut all = since(world, &known).into_iter();
+        all.any(|heal| heal["class"] == "SuspendedByHuman")
+    });
+    let now = json!({ "reconcile.fluxcd.io/requestedAt": "now" });
+    let asks = json!({ "metadata": { "annotations": now } });
+    world.api.patch(&kustomization(FLUX), &asks);
+    until("Flux resumes it", seconds(120), || {
+        catalog.live(&source)["spec"]["suspend"].is_null()
+    });
+    world.function(seconds(120));
+    let altered = |heal: &Value| heal["class"] == "SourceAltered";
+    assert!(
+        !since(world, &known).iter().any(altered),
+        "a commit's doing"
+    );
+    assert!(!catalog.is_held(&source));
 }
 
 /// F28, W18
