@@ -4,10 +4,12 @@
 //! and the connection. Buffers live while they are in use; an idle line keeps a kilobyte.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::mem;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -35,12 +37,23 @@ pub const TLS_BUFFER: usize = TOGETHER * MAX_SEALED;
 /// Masks that are made at a time.
 const MASKS: usize = 64;
 
+/// Whether anybody may use BBR, which keeps its rate where single packets get lost. Where the system does not say so it is not
+/// asked: with the rights of root that would load a module into its kernel.
+static BBR: LazyLock<bool> = LazyLock::new(|| {
+    fs::read_to_string(ALLOWED)
+        .is_ok_and(|allowed| allowed.split_whitespace().any(|name| name == "bbr"))
+});
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
 /// Sets what a line needs of its TCP connection. A system that lacks an option keeps its own way.
 pub fn tune(socket: &TcpStream) {
     tune_for_anybody(socket);
     let socket = SockRef::from(socket);
     let patience = socket.set_tcp_user_timeout(Some(PATIENCE));
     told("TCP_USER_TIMEOUT", patience);
+    if *BBR {
+        told("TCP_CONGESTION", socket.set_tcp_congestion(b"bbr"));
+    }
 }
 
 /// The same for a connection that may be a person's: kubectl behind a pager takes nothing while it is not read, for as

@@ -17,7 +17,7 @@ const CONTROL: usize = 32 << 10;
 const LEAST_CUT: usize = 512;
 /// After so many bytes of sparse streams in a row bulk gets a turn.
 const SPARSE_RUN: usize = 64 << 10;
-/// What a bulk stream may send before it is the next one's turn.
+/// What a sparse or background stream may send before it is the next one's turn, and a bulk stream on a slow path.
 const TURN: usize = MAX_PAYLOAD;
 /// Background is sure of one byte for so many of bulk: 5 %.
 const BULK_SHARE: usize = 19;
@@ -227,9 +227,13 @@ impl Session {
         };
         stream.lane = None;
         if stream.turn == 0 {
-            stream.turn = TURN;
+            stream.turn = match lane {
+                Lane::Bulk => self.path.turn(),
+                Lane::Sparse | Lane::Background => TURN,
+            };
         }
-        let len = stream.queue.len().min(stream.turn).min(room);
+        let len = stream.queue.len().min(stream.turn);
+        let len = len.min(room).min(MAX_PAYLOAD);
         if len == 0 {
             return 0;
         }
@@ -237,6 +241,10 @@ impl Session {
         stream.queue.move_to(out, len);
         stream.count_sent(now, len);
         stream.turn -= len;
+        if stream.turn < LEAST_CUT {
+            // Too little for a frame of its own.
+            stream.turn = 0;
+        }
         let waited = stream.waits_since.take();
         let waited = waited.map(|since| now.saturating_duration_since(since));
         class(&mut self.classes, lane).send(len, waited);

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::wire::frame::{HEADER, MAX_PAYLOAD};
+
 /// Nothing received for this long (and a tenth more or less): PING.
 const IDLE: Duration = Duration::from_secs(10);
 /// Nothing received for this long: the line is dead. Whoever asks is to know of it within 25 s, a late timer and a log line
@@ -24,11 +26,16 @@ const MIN_SPAN: Duration = Duration::from_millis(10);
 const BATCH_SPAN: Duration = Duration::from_millis(20);
 const MIN_BATCH: usize = 4 << 10;
 pub(super) const MAX_BATCH: usize = (64 << 10) - 16;
+/// The payload of a longest message, in as few frames as it takes.
+const MAX_TURN: usize = MAX_BATCH - MAX_BATCH.div_ceil(MAX_PAYLOAD + HEADER) * HEADER;
 /// Where the line carries several messages in this time, so many leave in one go. On such a path the calls of the
 /// system, and waking the peer for each message, cost more than the bytes.
 const TOGETHER_SPAN: Duration = Duration::from_micros(200);
 /// Messages that leave in one go.
 pub const TOGETHER: usize = 3;
+/// One of many bulk streams sends what the line carries in this time before it is the next one's turn, within bounds. A message
+/// that holds one stream's bytes is kept by its reader as it came, and wakes one reader instead of four.
+const TURN_SPAN: Duration = Duration::from_millis(1);
 /// An end that only receives asks so often how far away the peer is. Its credit waits behind what is on the way, and
 /// windows that grow by the round trip of an idle path stay small.
 const REFRESH: Duration = Duration::from_millis(20);
@@ -186,6 +193,12 @@ impl Path {
         }
         let batch = usize::try_from(self.moved_in(BATCH_SPAN)).unwrap_or(MAX_BATCH);
         batch.clamp(MIN_BATCH, MAX_BATCH)
+    }
+
+    /// Bytes of one bulk stream's turn.
+    pub(super) fn turn(&self) -> usize {
+        let turn = usize::try_from(self.moved_in(TURN_SPAN)).unwrap_or(MAX_TURN);
+        turn.clamp(MAX_PAYLOAD, MAX_TURN)
     }
 
     /// Messages that may leave in one go, 1 at least.

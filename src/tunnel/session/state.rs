@@ -13,6 +13,8 @@ use crate::wire::frame::{Class, Code, Kind};
 
 /// A payload shorter than this is copied: a slice of it would pin the whole message.
 pub(super) const COPY_BELOW: usize = 1024;
+/// So is one that is a smaller part of its message. Four fill the longest one, whose head the last of them makes room for.
+const KEPT_PART: usize = 5;
 /// A stream is sparse while it sends less than this in [`SPARSE_SPAN`].
 const SPARSE_BYTES: usize = 8 << 10;
 const SPARSE_SPAN: Duration = Duration::from_millis(50);
@@ -227,7 +229,7 @@ impl RecvBuffer {
                 self.chunks.push_back(meter.hold(tail, size));
                 meter.resized(size, 0);
             }
-            let kept = held.is_some_and(|message| payload.len().saturating_mul(4) >= message);
+            let kept = held.is_some_and(|message| payload.len() >= message / KEPT_PART);
             self.chunks.push_back(if kept {
                 payload
             } else {

@@ -19,6 +19,29 @@ async fn only_a_line_gives_up_a_peer_that_takes_nothing() {
     }
 }
 
+#[tokio::test]
+async fn a_line_has_bbr_where_anybody_may() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap());
+    let socket = socket.await.unwrap();
+    let named = |socket: &TcpStream| {
+        let name = SockRef::from(socket).tcp_congestion().unwrap();
+        String::from_utf8(name)
+            .unwrap()
+            .trim_end_matches('\0')
+            .to_owned()
+    };
+    let usual = named(&socket);
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+    let allowed = allowed.unwrap_or_default();
+    let bbr = allowed.split_whitespace().any(|name| name == "bbr");
+    // What a person's connection has is the system's own.
+    tune_for_anybody(&socket);
+    assert_eq!(named(&socket), usual);
+    tune(&socket);
+    assert_eq!(named(&socket), if bbr { "bbr" } else { &usual });
+}
+
 /// A connection that takes so many bytes at a time, over the borders of parts, and gives none.
 struct Sips {
     len: usize,

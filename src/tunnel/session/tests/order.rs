@@ -191,6 +191,35 @@ fn several_messages_leave_in_one_go_where_the_path_carries_them_in_200_us() {
     }
 }
 
+/// One after the other, so that a message holds one stream's bytes where the path is fast; on a slow one no stream waits long.
+#[test]
+fn a_bulk_streams_turn_is_what_the_path_carries_in_a_millisecond() {
+    for (rate, turn) in [(1e6, MAX_PAYLOAD), (3e7, 30_000), (1e9, 65_484)] {
+        let mut sender = Sender::new(rate, Duration::from_micros(50));
+        let bulk: Vec<u32> = (0..16).map(|_| sender.open(Class::Normal)).collect();
+        let mut runs: Vec<(u32, usize)> = Vec::new();
+        for round in 0..4000 {
+            sender.fill(&bulk);
+            for (id, len) in data(&sender.next()) {
+                match runs.last_mut().filter(|(last, _)| *last == id) {
+                    Some((_, sum)) => *sum += len,
+                    None => runs.push((id, len)),
+                }
+            }
+            if round < 3000 {
+                runs.clear();
+            }
+        }
+        let whole = &runs[1..runs.len() - 1];
+        let (least, most) = (turn / 10 * 9, turn / 10 * 11);
+        let fits = |(_, len): &(u32, usize)| (least..=most).contains(len);
+        assert!(
+            whole.len() > 100 && whole.iter().all(fits),
+            "{rate}: {whole:?}"
+        );
+    }
+}
+
 /// A path that is quick now and slow then: bulk that waits for room has always asked when there will be some.
 #[test]
 fn a_path_whose_rate_changes_never_stands_still() {
