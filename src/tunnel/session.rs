@@ -113,6 +113,8 @@ pub struct Session {
     bulk: VecDeque<u32>,
     background: VecDeque<u32>,
     sparse_run: usize,
+    /// When a sparse stream last had something whole to say.
+    sparse_at: Option<Instant>,
     /// Bulk sent since background had its turn, less what that took of it.
     bulk_run: usize,
     queued: usize,
@@ -170,6 +172,7 @@ impl Session {
             bulk: VecDeque::new(),
             background: VecDeque::new(),
             sparse_run: 0,
+            sparse_at: None,
             bulk_run: 0,
             queued: 0,
             crowded: VecDeque::new(),

@@ -92,7 +92,7 @@ where
     let (mut fired, mut leaving) = (false, None);
     loop {
         if !socket.is_sending() {
-            let together = shared.lock().session.together();
+            let together = shared.lock().session.together(now());
             (0..together).any(|_| !put(shared, socket));
         }
         let (mut timeout, over, sent) = {

@@ -1,11 +1,11 @@
 //! What is sent next: control before sparse before bulk before background.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
 use super::path::MAX_BATCH;
-use super::state::{Lane, Sending};
+use super::state::{Lane, SPARSE_BYTES, Sending};
 use super::{ALWAYS_QUEUED, Event, MAX_LINE_QUEUED, MAX_QUEUED, Session, class};
 use crate::tunnel::budget::Level;
 use crate::tunnel::websocket::MAX_SEALED;
@@ -19,6 +19,8 @@ const LEAST_CUT: usize = 512;
 const SPARSE_RUN: usize = 64 << 10;
 /// What a sparse or background stream may send before it is the next one's turn, and a bulk stream on a slow path.
 const TURN: usize = MAX_PAYLOAD;
+/// A stream that said something has an answer to wait for, or says more, for so long.
+pub(super) const TALK: Duration = Duration::from_millis(100);
 /// Background is sure of one byte for so many of bulk: 5 %.
 const BULK_SHARE: usize = 19;
 
@@ -36,18 +38,29 @@ impl Session {
         control || !self.sparse.is_empty() || (bulk && self.path.has_room())
     }
 
-    /// How many messages may leave in one go. One, where several streams have something to send: the others wait for
-    /// what has left.
-    pub fn together(&self) -> usize {
-        if self.sparse.len() + self.bulk.len() + self.background.len() > 1 {
+    /// How many messages may leave in one go. One, where a sparse stream waits or did a moment ago: it is held up by what
+    /// has left.
+    pub fn together(&self, now: Instant) -> usize {
+        let talks = self
+            .sparse_at
+            .is_some_and(|at| now.saturating_duration_since(at) < TALK);
+        if self.several() && (talks || !self.sparse.is_empty()) {
             return 1;
         }
         self.path.together()
     }
 
-    /// What one stream may have queued: what leaves in one go.
+    fn several(&self) -> bool {
+        self.sparse.len() + self.bulk.len() + self.background.len() > 1
+    }
+
+    /// What one stream may have queued: what leaves in one go, or where there are several its part of that.
     pub(super) fn max_queued(&self) -> usize {
-        MAX_QUEUED * self.together()
+        if self.several() {
+            MAX_QUEUED
+        } else {
+            MAX_QUEUED * self.path.together()
+        }
     }
 
     /// Appends the next frames to `out`, one message of whole frames; false where there was nothing to send.
@@ -251,6 +264,10 @@ impl Session {
         self.queued = self.queued.saturating_sub(len);
         if stream.queue.is_empty() {
             stream.turn = 0;
+            if lane == Lane::Sparse && len < SPARSE_BYTES {
+                // Bulk that begins has more.
+                self.sparse_at = Some(now);
+            }
             self.send_fin(id, out);
         } else {
             let next = if lane == Lane::Sparse && stream.is_bulky(now) {

@@ -16,7 +16,7 @@ pub(super) const COPY_BELOW: usize = 1024;
 /// So is one that is a smaller part of its message. Four fill the longest one, whose head the last of them makes room for.
 const KEPT_PART: usize = 5;
 /// A stream is sparse while it sends less than this in [`SPARSE_SPAN`].
-const SPARSE_BYTES: usize = 8 << 10;
+pub(super) const SPARSE_BYTES: usize = 8 << 10;
 const SPARSE_SPAN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 
+use super::super::output::TALK;
 use super::super::*;
 use super::opened;
 use crate::tunnel::ClassLoad;
@@ -176,18 +177,28 @@ fn a_message_is_what_the_path_carries_in_20_ms() {
 fn several_messages_leave_in_one_go_where_the_path_carries_them_in_200_us() {
     for (rate, together) in [(1e6, 1), (1e8, 1), (7e8, 2), (4e9, TOGETHER)] {
         let mut sender = Sender::new(rate, Duration::from_micros(50));
-        let (bulk, sparse) = (sender.open(Class::Normal), sender.open(Class::Normal));
+        let [bulk, other, sparse] = [(); 3].map(|()| sender.open(Class::Normal));
         for _ in 0..2000 {
             sender.fill(&[bulk]);
             sender.next();
         }
         sender.fill(&[bulk]);
         let queued = sender.session.streams[&bulk].queue.len();
-        let found = (sender.session.together(), queued);
+        let found = (sender.session.together(sender.now), queued);
         assert_eq!(found, (together, together * MAX_QUEUED), "{rate}");
-        // Who waits for what leaves has to wait for one message at most.
+        // Who waits for what leaves has to wait for one message at most, and so has who may be about to say more.
         sender.session.write(sender.now, sparse, &[1; 64]).unwrap();
-        assert_eq!(sender.session.together(), 1, "{rate}");
+        assert_eq!(sender.session.together(sender.now), 1, "{rate}");
+        assert_eq!(data(&sender.next()).first(), Some(&(sparse, 64)));
+        let said = sender.now;
+        for _ in 0..4 {
+            sender.fill(&[bulk, other]);
+            sender.next();
+        }
+        assert_eq!(sender.session.together(said + TALK / 2), 1, "{rate}");
+        // Bulk streams alone leave as one does.
+        sender.fill(&[bulk, other]);
+        assert_eq!(sender.session.together(said + TALK * 2), together, "{rate}");
     }
 }
 
