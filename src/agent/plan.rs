@@ -17,6 +17,7 @@ pub mod burst;
 pub mod busy;
 pub mod change;
 pub mod children;
+pub mod claims;
 pub mod coverage;
 pub mod diagnosis;
 pub mod displaced;
@@ -139,8 +140,8 @@ pub fn plan(
         steps = unless_vain(now, history, locks, &mut next_look);
     }
     if steps.is_empty() && !guarded && !safe_only {
-        let holds = holds(now, install, observed, history);
-        steps = unless_vain(now, history, holds, &mut next_look);
+        let gits = gits(now, install, observed, history, &findings);
+        steps = unless_vain(now, history, gits, &mut next_look);
     }
     if steps.is_empty() && !guarded {
         let (questions, at) = questions(now, install, observed, history);
@@ -267,12 +268,13 @@ fn unless_vain(
     }
 }
 
-/// What is left to do for what is held back, and what is given back to whoever writes it.
-fn holds(
+/// What is left to do for what is held back from Git, and what is given to it.
+fn gits(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
     history: &History,
+    findings: &[Finding],
 ) -> Vec<Step> {
     let mut steps = quarantine::keeps(install, observed);
     if steps.is_empty() {
@@ -280,6 +282,12 @@ fn holds(
     }
     if steps.is_empty() {
         steps = undecodable::aside::turns(now, install, observed, history);
+    }
+    if steps.is_empty() {
+        steps = claims::refused(now, install, observed, history, findings);
+    }
+    if steps.is_empty() {
+        steps = claims::settled(now, install, observed, findings);
     }
     steps
 }

@@ -172,7 +172,8 @@ impl History {
                     self.settled.insert(step.target.clone(), live.mark());
                 }
             }
-            (_, Outcome::Done) => {
+            // Given up, the object is as it was.
+            (action, Outcome::Done) if *action != Action::Relinquish => {
                 self.settled.remove(&step.target);
                 self.last_write = Some(now);
                 if step.target.name == KNOWN_HOSTS {
@@ -181,7 +182,8 @@ impl History {
             }
             (
                 _,
-                Outcome::Unchanged
+                Outcome::Done
+                | Outcome::Unchanged
                 | Outcome::Failed(_)
                 | Outcome::Unserved(_)
                 | Outcome::Forbidden(_)

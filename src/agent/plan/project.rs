@@ -9,14 +9,12 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::applied::{self, LAST_APPLIED};
-use super::argocd;
 use super::displaced::emptied;
-use super::evidence;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of};
 use super::quarantine::{self, inventoried};
 use super::state::{Child, Lease, Object};
-use super::undecodable;
 use super::undecodable::aside::Suspect;
+use super::{argocd, claims, evidence, undecodable};
 use crate::agent::engine::argocd::{SKIP, TRAITS};
 use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
@@ -121,6 +119,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         ours: entries
             .iter()
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | KEPT | GUARD))),
+        claim: claims::of(&entries),
         marked: entries.iter().any(marks),
         stopped: stopper(&entries),
         applied: applied::of(kind, applied.as_deref(), &entries),

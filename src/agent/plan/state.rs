@@ -11,6 +11,7 @@ use super::argocd;
 use super::barred::Denial;
 use super::burst::Fate;
 use super::busy::Turn;
+use super::claims::Claim;
 use super::displaced::Item;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
@@ -186,6 +187,8 @@ pub struct Object {
     pub written: Option<OffsetDateTime>,
     /// Whether we ever applied it.
     pub ours: bool,
+    /// What we own of it by what we applied, beside labels and annotations.
+    pub claim: Claim,
     /// Whether an engine itself put the mark on it that says what of Git it comes from; anybody may write one.
     pub marked: bool,
     /// Who set what stops it, and when; none where that is nobody's field.

@@ -1,15 +1,15 @@
 //! A commit that brings the engine, which the agent installed, as something else than the agent has it: another label, log
-//! level and limit. Git owns it from then on, and the agent does not fight. A lab of its own.
+//! level and limit. Git owns it from then on, and the agent does not fight. Labs of their own.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::stored::migrated_for_git;
-use super::{Catalog, FLUX, rolled};
+use super::{Catalog, FLUX, rolled, with};
 use crate::healing::LIMIT;
 use crate::support::audit::Mark;
 use crate::support::place::Place;
 use crate::support::world::World;
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{eventually, figure, seconds, shown, until};
 
 const NAMES: [&str; 2] = ["source-controller", "kustomize-controller"];
 
@@ -73,6 +73,88 @@ pub(super) fn taken_over(after: impl Fn(&World, u64)) {
     }
     migrated_for_git(&catalog, &other);
     catalog.world.close();
+}
+
+/// F39: the agent installed a volume of one type and a variable from a field; a commit has both otherwise, and a variable less.
+/// Beside the agent's fields the API server refuses that, or leaves what was taken away.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_commit_that_changes_what_the_agent_installed_beyond_a_merge_is_delivered() {
+    let mut world = World::open("claimed");
+    world.adopt();
+    let good = Place::bundle("flux");
+    let catalog = Catalog { world, good };
+    let other = of_another_type(&catalog.good);
+    catalog.push(&other, "other");
+    let wanted = json!({
+        "delivered": "other", "variable": {"name": "RUNTIME_NAMESPACE", "value": FLUX}, "less": Value::Null,
+        "volume": {"name": "tmp", "hostPath": {"path": "/var/tmp", "type": ""}},
+    });
+    let ((), took) = eventually("Flux is as Git says", seconds(240), || {
+        let is = types(&catalog);
+        if is == wanted { Ok(()) } else { Err(is) }
+    });
+    let took = took + catalog.world.function(seconds(LIMIT));
+    figure(
+        "F39",
+        "commit that gives a volume and a variable of the installed engine another type → delivered, function",
+        "≤ 120 s",
+        shown(took),
+    );
+    for name in NAMES {
+        assert!(!catalog.is_held(name), "{name}");
+        let owners = content_of(&catalog.controller(name));
+        assert_eq!(owners, ["kustomize-controller"], "{name}");
+    }
+    catalog.world.close();
+}
+
+fn of_another_type(good: &str) -> String {
+    let by_field = "        - name: RUNTIME_NAMESPACE\n          valueFrom:\n            fieldRef:\n              fieldPath: metadata.namespace\n";
+    let by_value = "        - name: RUNTIME_NAMESPACE\n          value: flux-system\n";
+    let limit = "        - name: GOMEMLIMIT\n          valueFrom:\n            resourceFieldRef:\n              containerName: manager\n              resource: limits.memory\n";
+    let [empty, host] = [
+        "      - emptyDir: {}\n        name: tmp",
+        "      - hostPath: {path: /var/tmp}\n        name: tmp",
+    ];
+    let replaced = |part: &str, what: &str, by: &str| {
+        assert!(part.contains(what), "{what}");
+        part.replace(what, by)
+    };
+    let source = with(good, ["Deployment", "source-controller"], |part| {
+        replaced(&replaced(part, empty, host), limit, "")
+    });
+    with(&source, ["Deployment", "kustomize-controller"], |part| {
+        replaced(part, by_field, by_value)
+    })
+}
+
+/// What became of [`of_another_type`].
+fn types(catalog: &Catalog) -> Value {
+    let of = |name: &str| catalog.controller(name)["spec"]["template"]["spec"].take();
+    let [source, kustomize] = NAMES.map(of);
+    let named = |all: &Value, name: &str| {
+        let mut all = all.as_array().into_iter().flatten();
+        all.find(|item| item["name"] == name).cloned()
+    };
+    let variable = |pod: &Value, name| named(&pod["containers"][0]["env"], name);
+    json!({
+        "delivered": catalog.delivered(), "variable": variable(&kustomize, "RUNTIME_NAMESPACE"),
+        "less": variable(&source, "GOMEMLIMIT"), "volume": named(&source["volumes"], "tmp"),
+    })
+}
+
+/// Who applied more of an object than labels and annotations.
+pub(super) fn content_of(live: &Value) -> Vec<String> {
+    let entries = live["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let applied =
+        entries.filter(|e| e["operation"] == "Apply" && !e["fieldsV1"]["f:spec"].is_null());
+    applied
+        .map(|e| e["manager"].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 /// The same install of another version, so that each of its objects differs.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::taken::{newest, taken_over};
+use super::taken::{content_of, newest, taken_over};
 use super::turns::{self, Turns};
 use super::{Catalog, HELD};
 use crate::healing::{LIMIT, heals};
@@ -210,6 +210,14 @@ fn an_engine_that_git_took_over_becomes_last_known_good() {
     taken_over(|world, before| {
         until("the next snapshot is kept", seconds(SETTLED), || {
             newest(world) > before
+        });
+        until("Git alone owns its controllers", seconds(LIMIT), || {
+            ["source-controller", "kustomize-controller"]
+                .iter()
+                .all(|name| {
+                    let live = world.api.get(&deployment(FLUX, name)).unwrap();
+                    content_of(&live) == ["kustomize-controller"]
+                })
         });
     });
 }

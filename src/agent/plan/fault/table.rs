@@ -270,7 +270,8 @@ faults! {
     ApplyFailed: 39, Budget::Report, 60 s;
         seen "a sync object's content is refused by the API server, or a Helm release fails";
         evidence "the engine's message, which names the object";
-        does "reports";
+        does "reports. An object of the engine that is refused while the agent owns fields of it, too, is given to the engine, which is \
+              asked to try again";
         advice "mend the catalog: the message names the file or object";
     HealthCheckFailed: 40, Budget::Report, 60 s;
         seen "what a sync object brought does not become healthy";

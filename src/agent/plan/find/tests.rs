@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::plan::claims::Claim;
 use crate::agent::plan::state::{Past, Scope};
 use crate::agent::plan::tests::{Cluster, start};
 use crate::clock::rfc3339;
@@ -25,6 +26,7 @@ pub(super) fn object(fields: Value) -> Object {
         writer: "kubectl".to_owned(),
         written: Some(start()),
         ours: true,
+        claim: Claim::None,
         marked: false,
         stopped: None,
         applied: None,

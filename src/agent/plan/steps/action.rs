@@ -86,6 +86,8 @@ pub enum Action {
     },
     /// It works again: forget that it was held.
     Settle,
+    /// Give the fields that we applied to the engine, which applies the object from Git.
+    Relinquish,
     /// Write all objects of a CRD in this version, and forget the others.
     Migrate {
         to: String,
@@ -125,6 +127,7 @@ impl Action {
             | Self::Hold { .. }
             | Self::Lift { .. }
             | Self::Settle
+            | Self::Relinquish
             | Self::Migrate { .. }
             | Self::Shield(_)
             | Self::Aside(_) => false,
@@ -167,6 +170,7 @@ impl Action {
             Self::Hold { .. } => "hold",
             Self::Lift { .. } => "lift",
             Self::Settle => "settle",
+            Self::Relinquish => "relinquish",
             Self::Migrate { .. } => "migrate",
             Self::Shield(_) => "shield",
             Self::Aside(turn) => turn.what.as_str(),

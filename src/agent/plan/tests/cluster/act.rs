@@ -6,6 +6,7 @@ use super::Cluster;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GUARD, MANAGER, REQUESTED_AT, comparable, is_workload};
+use crate::agent::plan::claims::Claim;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::{self, mark, shield};
 use crate::agent::plan::tests::damage::is_foreign;
@@ -114,6 +115,10 @@ impl Cluster {
             Action::Hold { note } => self.annotate(id, true, Some(note)),
             Action::Lift { note } => self.annotate(id, false, Some(note)),
             Action::Settle => self.annotate(id, false, None),
+            Action::Relinquish => {
+                self.objects.get_mut(id).unwrap().claim = Claim::None;
+                Outcome::Done
+            }
             Action::Shield(shield) => self.shield(id, shield),
             Action::Aside(turn) => self.turn(id, turn),
             Action::Unpin { keep } => {
@@ -182,6 +187,7 @@ impl Cluster {
             writer: String::new(),
             written: None,
             ours: true,
+            claim: Claim::None,
             marked: false,
             stopped: None,
             applied: None,
@@ -195,6 +201,11 @@ impl Cluster {
         object.version = self.serial;
         object.generation += 1;
         MANAGER.clone_into(&mut object.writer);
+        object.claim = if object.marked {
+            Claim::Beside
+        } else {
+            Claim::Alone
+        };
         object.fields = applied.unwrap_or(wanted);
         if is_workload(id.kind) && object.fields["spec"]["replicas"].is_null() {
             object.fields["spec"]["replicas"] = json!(1);
@@ -323,6 +334,7 @@ pub(super) fn assert_harmless(step: &Step) {
         | Action::Hold { .. }
         | Action::Lift { .. }
         | Action::Settle
+        | Action::Relinquish
         | Action::Unpin { .. } => {}
     }
 }

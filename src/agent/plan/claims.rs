@@ -1,0 +1,212 @@
+//! What the agent still owns of an object that Git owns by now. It installed the engine, or mended it, and a field is there for as
+//! long as any owner wants it: what a commit takes out of such an object would stay, and a volume that it makes one of
+//! another type would have two, which the API server refuses (422). So the agent gives its fields to the engine, and keeps
+//! labels and annotations, by which it knows what it once made.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::fault::Class;
+use super::find::Finding;
+use super::pace;
+use super::state::{History, Object, Observed};
+use super::steps::{Action, Step};
+use crate::agent::engine::compare::merged;
+use crate::agent::engine::{Install, MANAGER, argocd, flux};
+use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
+
+const APPLY: &str = "Apply";
+const METADATA: &str = "f:metadata";
+
+/// Whether the agent owns more of an object than labels and annotations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Claim {
+    #[default]
+    None,
+    Alone,
+    /// An engine has applied it, too, on the server's side.
+    Beside,
+}
+
+/// By the managers of the object's fields.
+pub fn of(entries: &[ManagedFieldsEntry]) -> Claim {
+    let engines = [flux::TRAITS.applier, argocd::TRAITS.applier];
+    let beside = engines
+        .iter()
+        .any(|engine| entries.iter().any(|e| is_applied_by(e, engine)));
+    match (entries.iter().any(claims), beside) {
+        (false, _) => Claim::None,
+        (true, false) => Claim::Alone,
+        (true, true) => Claim::Beside,
+    }
+}
+
+fn is_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {
+    let whole = entry.subresource.as_deref().unwrap_or_default().is_empty();
+    whole && entry.manager.as_deref() == Some(manager)
+}
+
+fn is_applied_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {
+    is_by(entry, manager) && entry.operation.as_deref() == Some(APPLY)
+}
+
+/// A field that we patched counts, too, such as a volume that was put back.
+fn claims(entry: &ManagedFieldsEntry) -> bool {
+    let set = entry.fields_v1.as_ref().and_then(|set| set.0.as_object());
+    is_by(entry, MANAGER) && set.is_some_and(|set| set.keys().any(|part| part != METADATA))
+}
+
+/// The managers of an object's fields once `engine` owns what we did; none where we own nothing. The object itself stays as it
+/// is, until the engine applies its own version: what that lacks goes then.
+pub fn given_up(entries: &[ManagedFieldsEntry], engine: &str) -> Option<Vec<ManagedFieldsEntry>> {
+    let (ours, mut all): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(claims);
+    if ours.is_empty() {
+        return None;
+    }
+    for mut entry in ours {
+        let set = entry
+            .fields_v1
+            .as_mut()
+            .and_then(|set| set.0.as_object_mut());
+        let mut content = set.map(std::mem::take).unwrap_or_default();
+        if let Some(kept) = content.remove(METADATA) {
+            entry.fields_v1 = Some(FieldsV1(json!({METADATA: kept})));
+            all.push(entry.clone());
+        }
+        give(&mut all, engine, &entry, &Value::Object(content));
+    }
+    Some(all)
+}
+
+/// Adds `content` of `entry` to what the engine applied in the same version.
+fn give(
+    all: &mut Vec<ManagedFieldsEntry>,
+    engine: &str,
+    entry: &ManagedFieldsEntry,
+    content: &Value,
+) {
+    let theirs = |e: &&mut ManagedFieldsEntry| {
+        is_applied_by(e, engine) && e.api_version == entry.api_version
+    };
+    if let Some(their) = all.iter_mut().find(theirs) {
+        let set = their.fields_v1.get_or_insert_with(|| FieldsV1(json!({})));
+        set.0 = merged(&set.0, content);
+        return;
+    }
+    all.push(ManagedFieldsEntry {
+        manager: Some(engine.to_owned()),
+        operation: Some(APPLY.to_owned()),
+        fields_v1: Some(FieldsV1(content.clone())),
+        ..entry.clone()
+    });
+}
+
+/// Objects that Git has owned for as long as it takes to be called last known good. Who wrote what is told by the managers
+/// until then.
+pub(super) fn settled(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    findings: &[Finding],
+) -> Vec<Step> {
+    let due = install.wanted.iter().filter(|(id, wanted)| {
+        let live = observed.objects.get(*id);
+        let quiet = |live: &Object| {
+            let written = live.written.or(live.created);
+            written.is_some_and(|at| now - at >= install.policy.snapshot_after)
+        };
+        wanted.git_owned
+            && install.may_be_gits(id)
+            && live.is_some_and(|l| is_ripe(l) && l.marked && quiet(l))
+            && !findings.iter().any(|f| f.object == **id)
+    });
+    due.map(|(id, _)| step(id, None)).collect()
+}
+
+/// Whether the engine has applied it beside us, and nothing holds it back from Git.
+fn is_ripe(live: &Object) -> bool {
+    live.claim == Claim::Beside
+        && live.deleting.is_none()
+        && super::quarantine::hold(live).is_none()
+}
+
+/// Objects as a commit wants them, and as the API server does not take them while we own fields of them, too. If they are
+/// refused for another reason, they are so still, and that is told as before.
+pub(super) fn refused(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    findings: &[Finding],
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for finding in findings.iter().filter(|f| f.class == Class::ApplyFailed) {
+        let key = (finding.class, finding.object.clone());
+        let tried = history.faults.get(&key).map(|past| &past.attempts[..]);
+        if tried
+            .and_then(|tried| pace::again(tried, now))
+            .is_some_and(|at| at > now)
+        {
+            continue;
+        }
+        let named = install.wanted.keys().filter(|id| {
+            let live = observed.objects.get(*id);
+            let claimed = live.is_some_and(|live| is_in_the_way(install, observed, live));
+            claimed && is_adjustable(install, id) && finding.evidence.contains(&invalid(id))
+        });
+        let before = steps.len();
+        steps.extend(named.map(|id| step(id, Some(key.clone()))));
+        if steps.len() > before {
+            // It would try again after minutes.
+            steps.push(Step {
+                action: Action::Nudge,
+                target: finding.object.clone(),
+                cause: Some(key),
+            });
+        }
+    }
+    steps
+}
+
+/// Of a CRD there is nothing that two could own beside each other.
+fn is_adjustable(install: &Install, id: &ObjectId) -> bool {
+    install.may_be_gits(id) && id.kind != Kind::CustomResourceDefinition
+}
+
+/// Whether our fields count when the engine applies. Argo CD patches by itself what it was not told to apply on the server's side.
+fn is_in_the_way(install: &Install, observed: &Observed, live: &Object) -> bool {
+    let at_the_server = || match install.traits.kind {
+        EngineKind::Flux => true,
+        EngineKind::Argocd => {
+            let root = observed.objects.get(&install.sync);
+            let options = root.and_then(|r| r.fields.pointer("/spec/syncPolicy/syncOptions"));
+            let mut options = options.and_then(Value::as_array).into_iter().flatten();
+            options.any(|option| option == "ServerSideApply=true")
+        }
+    };
+    match live.claim {
+        Claim::None => false,
+        Claim::Alone => live.deleting.is_none() && at_the_server(),
+        Claim::Beside => live.deleting.is_none(),
+    }
+}
+
+/// How an API server begins to say so (apimachinery, `NewInvalid`), which both engines pass on.
+fn invalid(id: &ObjectId) -> String {
+    let (group, _, _) = id.kind.resource();
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{}{dot}{group} \"{}\" is invalid", id.kind, id.name)
+}
+
+fn step(id: &ObjectId, cause: Option<super::Key>) -> Step {
+    Step {
+        action: Action::Relinquish,
+        target: id.clone(),
+        cause,
+    }
+}
+
+#[cfg(test)]
+mod tests;

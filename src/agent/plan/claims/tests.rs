@@ -1,0 +1,326 @@
+use std::sync::Arc;
+
+use serde_json::json;
+use time::Duration;
+
+use super::*;
+use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE};
+use crate::agent::plan::quarantine::{HELD, Hold};
+use crate::agent::plan::tests::{Cluster, start};
+use crate::agent::plan::{Plan, plan};
+use crate::clock::rfc3339;
+
+/// What is given up.
+const NOTHING: [&ObjectId; 0] = [];
+
+/// What is wrong with an object, and how it gets so.
+type Case<'a> = (&'a str, &'a dyn Fn(&mut Object));
+
+fn entries(all: &Value) -> Vec<ManagedFieldsEntry> {
+    serde_json::from_value(all.clone()).unwrap()
+}
+
+fn entry(manager: &str, operation: &str, version: &str, fields: &Value) -> Value {
+    json!({
+        "manager": manager, "operation": operation, "apiVersion": version, "time": "2026-01-02T03:04:05Z",
+        "fieldsType": "FieldsV1", "fieldsV1": fields,
+    })
+}
+
+/// What we apply of a controller, and what Git does: without the port, and with an argument of its own.
+fn both() -> (Value, Value) {
+    let ours = json!({
+        "f:metadata": {"f:labels": {"f:a": {}}},
+        "f:spec": {
+            "f:replicas": {},
+            "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"manager\"}": {
+                ".": {}, "f:name": {}, "f:image": {},
+                "f:ports": {"k:{\"containerPort\":8080,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
+            }}}},
+        },
+    });
+    let gits = json!({
+        "f:metadata": {"f:labels": {"f:a": {}, "f:kustomize.toolkit.fluxcd.io/name": {}}},
+        "f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"manager\"}": {
+            ".": {}, "f:name": {}, "f:image": {}, "f:args": {},
+        }}}}},
+    });
+    (ours, gits)
+}
+
+/// F17, engines.md §10: a field removed in Git goes only where nobody else owns it.
+#[test]
+fn the_engine_owns_all_but_the_metadata_of_what_both_applied() {
+    let (ours, gits) = both();
+    let status = json!({"f:status": {"f:replicas": {}}});
+    let controller = entry("kube-controller-manager", "Update", "apps/v1", &status);
+    let before = entries(&json!([
+        entry("linesman", "Apply", "apps/v1", &ours),
+        entry("kustomize-controller", "Apply", "apps/v1", &gits),
+        controller,
+    ]));
+    assert_eq!(of(&before), Claim::Beside);
+    let mut metadata = ours.clone();
+    metadata.as_object_mut().unwrap().remove("f:spec");
+    let mut all = gits.clone();
+    all["f:spec"] = json!({
+        "f:replicas": {},
+        "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"manager\"}": {
+            ".": {}, "f:name": {}, "f:image": {}, "f:args": {},
+            "f:ports": {"k:{\"containerPort\":8080,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
+        }}}},
+    });
+    let after = entries(&json!([
+        entry("kustomize-controller", "Apply", "apps/v1", &all),
+        controller,
+        entry("linesman", "Apply", "apps/v1", &metadata),
+    ]));
+    let given = given_up(&before, "kustomize-controller").unwrap();
+    assert_eq!(given, after);
+    assert_eq!(of(&given), Claim::None);
+    assert_eq!(given_up(&given, "kustomize-controller"), None, "once");
+}
+
+#[test]
+fn what_the_engine_has_not_applied_in_that_version_becomes_an_entry_of_its_own() {
+    let (ours, gits) = both();
+    let content = json!({"f:spec": ours["f:spec"]});
+    let metadata = json!({"f:metadata": ours["f:metadata"]});
+    let older = entry("kustomize-controller", "Apply", "apps/v1beta2", &gits);
+    let by_field = entry("kustomize-controller", "Update", "apps/v1", &gits);
+    for (there, claim) in [
+        (None, Claim::Alone),
+        (Some(older), Claim::Beside),
+        (Some(by_field), Claim::Alone),
+    ] {
+        let mut before = vec![entry("linesman", "Apply", "apps/v1", &ours)];
+        before.extend(there.clone());
+        let before = entries(&json!(before));
+        assert_eq!(of(&before), claim, "{there:?}");
+        let mut after: Vec<Value> = there.into_iter().collect();
+        after.push(entry("linesman", "Apply", "apps/v1", &metadata));
+        after.push(entry("kustomize-controller", "Apply", "apps/v1", &content));
+        let given = given_up(&before, "kustomize-controller");
+        assert_eq!(given, Some(entries(&json!(after))));
+    }
+}
+
+/// W8: what `reinstate` wrote is given up, too.
+#[test]
+fn a_patched_field_is_given_up_with_what_was_applied() {
+    let volume = |name: &str| {
+        json!({"f:spec": {"f:template": {"f:spec": {"f:volumes": {
+            format!("k:{{\"name\":\"{name}\"}}"): {".": {}, "f:emptyDir": {}, "f:name": {}},
+        }}}}})
+    };
+    let before = entries(&json!([
+        entry("linesman", "Update", "apps/v1", &volume("temp")),
+        entry("kustomize-controller", "Apply", "apps/v1", &volume("data")),
+        entry(
+            "linesman",
+            "Apply",
+            "apps/v1",
+            &json!({"f:spec": {"f:replicas": {}}})
+        ),
+    ]));
+    let mut all = merged(&volume("data"), &volume("temp"));
+    all["f:spec"]["f:replicas"] = json!({});
+    let after = entries(&json!([entry(
+        "kustomize-controller",
+        "Apply",
+        "apps/v1",
+        &all
+    )]));
+    assert_eq!(given_up(&before, "kustomize-controller"), Some(after));
+}
+
+#[test]
+fn what_others_own_and_what_we_say_in_metadata_is_no_claim() {
+    let (ours, _) = both();
+    let metadata = json!({"f:metadata": ours["f:metadata"]});
+    let mut scaled = entry("linesman", "Apply", "apps/v1", &ours);
+    scaled["subresource"] = json!("scale");
+    let all = json!([
+        entry("linesman", "Update", "apps/v1", &metadata),
+        entry("linesman", "Apply", "apps/v1", &metadata),
+        entry("linesman-kept", "Apply", "apps/v1", &ours),
+        entry("kubectl", "Apply", "apps/v1", &ours),
+        scaled,
+        json!({"manager": "linesman", "operation": "Apply"}),
+    ]);
+    assert_eq!(of(&entries(&all)), Claim::None);
+    assert_eq!(given_up(&entries(&all), "kustomize-controller"), None);
+    assert_eq!(of(&[]), Claim::None);
+}
+
+fn controller() -> ObjectId {
+    ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
+}
+
+fn other() -> ObjectId {
+    ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller")
+}
+
+/// Flux with controllers that a commit has just brought beside us.
+fn taken() -> Cluster {
+    let mut cluster = Cluster::working();
+    let now = cluster.now;
+    for id in [controller(), other()] {
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
+        live.fields["metadata"]["labels"][GIT_OWNER_NAMESPACE] = json!("flux-system");
+        "kustomize-controller".clone_into(&mut live.writer);
+        (live.marked, live.claim, live.written) = (true, Claim::Beside, Some(now));
+    }
+    cluster
+}
+
+fn given(plan: &Plan) -> Vec<&ObjectId> {
+    let steps = plan.steps.iter().filter(|s| s.action == Action::Relinquish);
+    steps.map(|step| &step.target).collect()
+}
+
+/// F17: not before it has been quiet for as long as it takes to be last known good.
+#[test]
+fn what_git_owns_is_given_up_once_it_has_worked_for_a_while() {
+    let mut cluster = taken();
+    let due = cluster.now + cluster.install.policy.snapshot_after;
+    let given_until = |cluster: &mut Cluster, end: OffsetDateTime| -> Vec<ObjectId> {
+        while cluster.now < end {
+            cluster.round();
+        }
+        let all = cluster.steps.iter().map(|(_, step)| step);
+        let all = all.filter(|step| step.action == Action::Relinquish);
+        all.map(|step| step.target.clone()).collect()
+    };
+    assert_eq!(given_until(&mut cluster, due - Duration::minutes(1)), []);
+    let written = cluster.history.last_write;
+    let targets = given_until(&mut cluster, due + Duration::minutes(5));
+    assert_eq!(targets, [other(), controller()], "each once");
+    assert_eq!(
+        cluster.history.last_write, written,
+        "the install is as it was"
+    );
+    // Our own objects stay ours.
+    let rest = cluster
+        .objects
+        .iter()
+        .filter(|(id, _)| ![controller(), other()].contains(id));
+    assert!(rest.clone().any(|(_, o)| o.claim == Claim::Alone));
+    assert!(rest.clone().all(|(_, o)| o.claim != Claim::None || !o.ours));
+}
+
+#[test]
+fn what_is_held_broken_going_or_marked_by_others_is_not_given_up() {
+    let held = Hold {
+        revision: "main@sha1:1".to_owned(),
+        since: rfc3339(start()),
+        reason: "x".to_owned(),
+        attempt: 1,
+        lifted: None,
+        order: None,
+    };
+    let held = serde_json::to_string(&held).unwrap();
+    let cases: [Case<'_>; 5] = [
+        ("held", &|live| {
+            live.fields["metadata"]["annotations"][HELD] = json!(held);
+        }),
+        ("broken", &|live| live.fields["spec"]["replicas"] = json!(0)),
+        ("going", &|live| live.deleting = Some(start())),
+        ("marked by others", &|live| live.marked = false),
+        ("ours alone", &|live| live.claim = Claim::Alone),
+    ];
+    for (case, change) in cases {
+        let mut cluster = taken();
+        cluster.now += cluster.install.policy.snapshot_after + Duration::seconds(1);
+        change(cluster.objects.get_mut(&controller()).unwrap());
+        let observed = cluster.observed();
+        let findings = cluster.plan().findings;
+        let taken = super::super::ownership::taken(&cluster.install, &observed);
+        let steps = settled(cluster.now, &taken, &observed, &findings);
+        let targets: Vec<ObjectId> = steps.into_iter().map(|s| s.target).collect();
+        assert_eq!(targets, [other()], "{case}");
+    }
+}
+
+/// As kustomize-controller passes on what the API server says of a second volume type.
+fn said(name: &str) -> String {
+    format!(
+        "Deployment/flux-system/{name} dry-run failed (Invalid): Deployment.apps \"{name}\" is invalid: \
+         spec.template.spec.volumes[1].persistentVolumeClaim: Forbidden: may not specify more than 1 volume type"
+    )
+}
+
+fn refused_by(cluster: &Cluster, message: &str) -> Plan {
+    let mut observed = cluster.observed();
+    let root = Arc::make_mut(observed.objects.get_mut(&cluster.install.sync).unwrap());
+    root.fields["status"]["conditions"] = json!([
+        {"type": "Ready", "status": "False", "reason": "ReconciliationFailed", "message": message}
+    ]);
+    plan(cluster.now, &cluster.install, &observed, &cluster.history)
+}
+
+/// F39: the commit that brings the engine is refused for what we own of it, whether Git has applied the object before or not.
+#[test]
+fn what_keeps_the_engine_from_a_commit_is_given_up_at_once_and_the_engine_asked_to_try_again() {
+    for cluster in [Cluster::working(), taken()] {
+        let plan = refused_by(&cluster, &said("source-controller"));
+        let root = cluster.install.sync.clone();
+        let key = (Class::ApplyFailed, root.clone());
+        let step = |action, target| Step {
+            action,
+            target,
+            cause: Some(key.clone()),
+        };
+        assert_eq!(
+            plan.steps,
+            [
+                step(Action::Relinquish, controller()),
+                step(Action::Nudge, root),
+            ]
+        );
+    }
+}
+
+#[test]
+fn another_refusal_gives_up_nothing() {
+    let mut given_up_already = taken();
+    let live = given_up_already.objects.get_mut(&controller()).unwrap();
+    live.claim = Claim::None;
+    let root = "Kustomization.kustomize.toolkit.fluxcd.io \"flux-system\" is invalid: spec.path: Invalid value";
+    let crd = "CustomResourceDefinition.apiextensions.k8s.io \"gitrepositories.source.toolkit.fluxcd.io\" is invalid: spec: x";
+    for (cluster, message) in [
+        (given_up_already, said("source-controller")),
+        (taken(), said("web")),
+        (
+            taken(),
+            "Deployment/flux-system/source-controller not ready".to_owned(),
+        ),
+        (taken(), root.to_owned()),
+        (taken(), crd.to_owned()),
+    ] {
+        let plan = refused_by(&cluster, &message);
+        assert_eq!(given(&plan), NOTHING, "{message}");
+    }
+}
+
+/// A call that comes to nothing is not made again every time that anything happens.
+#[test]
+fn a_vain_attempt_is_spaced() {
+    let mut cluster = taken();
+    let key = (Class::ApplyFailed, cluster.install.sync.clone());
+    let message = said("source-controller");
+    for _ in 0..12 {
+        let now = cluster.now;
+        cluster
+            .history
+            .faults
+            .entry(key.clone())
+            .or_default()
+            .attempts
+            .push(now);
+    }
+    assert_eq!(given(&refused_by(&cluster, &message)), NOTHING);
+    cluster.now += Duration::seconds(31);
+    assert_eq!(given(&refused_by(&cluster, &message)), [&controller()]);
+}
