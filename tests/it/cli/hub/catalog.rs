@@ -1,0 +1,94 @@
+//! The clone of the catalog that people work in.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Hub;
+use crate::cli::{Home, mode};
+
+#[test]
+fn a_clone_of_the_catalog_can_push() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let cloned = home.run(&["catalog", "clone", "catalog"]);
+    assert_eq!(cloned.code, 0, "{cloned:?}");
+    let linted = home.run(&["catalog", "lint", "catalog"]);
+    assert_eq!(linted.code, 0, "{linted:?}");
+    let git = |args: &[&str]| {
+        let output = Command::new("git")
+            .args(args)
+            .current_dir(home.0.join("catalog"))
+            .env_clear()
+            .env("HOME", &home.0)
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    fs::File::options()
+        .append(true)
+        .open(home.0.join("catalog/README.md"))
+        .unwrap()
+        .write_all(b"\nOne line more.\n")
+        .unwrap();
+    git(&["commit", "--quiet", "--all", "--message", "Add a line"]);
+    git(&["push", "--quiet"]);
+    assert_eq!(
+        git(&["rev-parse", "HEAD"]),
+        git(&["rev-parse", "origin/main"])
+    );
+    // Again on the same directory: mended, nothing lost.
+    assert_eq!(home.run(&["catalog", "clone", "catalog"]).code, 0);
+    assert_eq!(mode(&key(&home.0.join("state/linesman/git"))), 0o600);
+}
+
+/// `catalog` may be the name of somebody's own repository: its next push must not go elsewhere.
+#[test]
+fn a_repository_that_is_no_clone_of_the_catalog_is_left_as_it_is() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(args).current_dir(&home.0).env_clear();
+        git.env("PATH", std::env::var_os("PATH").unwrap());
+        assert!(git.status().unwrap().success());
+    };
+    git(&["init", "--quiet", "catalog"]);
+    let theirs = "https://git.example.org/theirs.git";
+    git(&["-C", "catalog", "remote", "add", "origin", theirs]);
+    let config = || fs::read_to_string(home.0.join("catalog/.git/config")).unwrap();
+    let before = config();
+    home.run(&["catalog", "clone", "catalog"])
+        .fails(5, "catalog is a repository of something else");
+    assert_eq!(config(), before);
+    // Said to be the catalog's, it becomes a clone as any other.
+    let catalog = home.run(&["catalog", "clone", "other"]);
+    assert_eq!(catalog.code, 0, "{catalog:?}");
+    let url = Command::new("git")
+        .args(["-C", "other", "remote", "get-url", "origin"])
+        .current_dir(&home.0)
+        .output()
+        .unwrap();
+    let url = String::from_utf8(url.stdout).unwrap();
+    git(&["-C", "catalog", "remote", "set-url", "origin", url.trim()]);
+    assert_eq!(home.run(&["catalog", "clone", "catalog"]).code, 0);
+    assert!(config().contains("id_ed25519"), "{}", config());
+    // And one of an earlier address of the hub is still known by its key.
+    git(&["-C", "catalog", "remote", "set-url", "origin", theirs]);
+    assert_eq!(home.run(&["catalog", "clone", "catalog"]).code, 0);
+    assert!(config().contains(url.trim()), "{}", config());
+}
+
+fn key(git: &Path) -> PathBuf {
+    let hub = fs::read_dir(git).unwrap().next().unwrap().unwrap();
+    hub.path().join("id_ed25519")
+}
