@@ -1,22 +1,27 @@
 //! Lab, hub and adopted cluster together.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::api::{Api, path};
+use super::api::Api;
 use super::git::GitAlone;
 use super::hub::Hub;
-use super::openpgp::Pgp;
-use super::place::{Place, kubectl, output, root, run, var};
-use super::{eventually, scratch, seconds, until};
+use super::place::{Place, kubectl, run};
+use super::{eventually, scratch, seconds};
+
+mod catalog;
+mod engine;
+mod reaper;
+
+pub(crate) use engine::{condition, git_repository, kustomization, ready};
+pub(crate) use reaper::record;
+use reaper::start_reaper;
 
 /// The cluster's name at the hub.
 pub(crate) const CLUSTER: &str = "demo";
@@ -230,86 +235,6 @@ impl World {
         run(self.place.kubectl().args(["apply", "-f"]).arg(file));
     }
 
-    /// The root Kustomization's revision, where that is the catalog's head and Ready.
-    pub(crate) fn synced(&self) -> Result<String, String> {
-        let head = self.head()?;
-        if self.engine == ARGOCD {
-            return super::argocd::synced(&self.api, &head);
-        }
-        let root = self
-            .api
-            .try_get(&kustomization(FLUX))?
-            .ok_or("no root Kustomization")?;
-        let applied = root["status"]["lastAppliedRevision"]
-            .as_str()
-            .unwrap_or_default();
-        if applied.ends_with(&head) {
-            Ok(applied.to_owned())
-        } else {
-            Err(format!("applied '{applied}', head {head}"))
-        }
-    }
-
-    /// The commit id of the catalog's branch, read from the hub's repository.
-    pub(crate) fn head(&self) -> Result<String, String> {
-        let repository = self.hub.data().join("catalog.git");
-        let output = output(Command::new("git").arg("-C").arg(repository).args([
-            "-c",
-            "safe.directory=*",
-            "rev-parse",
-            "refs/heads/main",
-        ]));
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    }
-
-    /// A new reconciliation asked for is answered by both controllers: the engine works.
-    pub(crate) fn function(&self, limit: Duration) -> Duration {
-        let began = Instant::now();
-        if self.engine == ARGOCD {
-            super::argocd::function(&self.api, limit);
-            return began.elapsed();
-        }
-        self.asked(limit, ready);
-        began.elapsed()
-    }
-
-    fn asked(&self, limit: Duration, holds: impl Fn(&Value) -> bool) {
-        let stamp = format!(
-            "test-{:?}",
-            std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()
-        );
-        for root in [git_repository(FLUX), kustomization(FLUX)] {
-            let patch = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": stamp } } });
-            // Root objects may be away for a moment after a CRD or the namespace was deleted.
-            until(&format!("{root} takes the request"), limit, || {
-                let Ok(Some(object)) = self.api.try_get(&root) else {
-                    return false;
-                };
-                if object["metadata"]["annotations"]["reconcile.fluxcd.io/requestedAt"]
-                    != json!(stamp)
-                {
-                    self.api.patch(&root, &patch);
-                    return false;
-                }
-                object["status"]["lastHandledReconcileAt"] == json!(stamp) && holds(&object)
-            });
-        }
-    }
-
-    /// Each controller answers a request of now, whatever it answers where there is no Git to be had.
-    pub(crate) fn answers(&self, limit: Duration) {
-        if self.has_git() {
-            self.function(limit);
-        } else if self.engine == ARGOCD {
-            super::argocd::answers(&self.api, limit, |_| true);
-        } else {
-            self.asked(limit, |_| true);
-        }
-    }
-
     /// Deletes what the guard policy keeps, after allowing it as its message says.
     pub(crate) fn delete_guarded(&self, path: &str) {
         self.allow(path);
@@ -333,23 +258,6 @@ impl World {
         self.api.patch(path, &word);
     }
 
-    /// All Deployments of the engine are available.
-    pub(crate) fn engine_available(&self) -> bool {
-        if self.engine == ARGOCD {
-            return super::argocd::available(&self.api);
-        }
-        ["source-controller", "kustomize-controller"]
-            .iter()
-            .all(|name| {
-                let path = super::api::deployment(FLUX, name);
-                self.api
-                    .try_get(&path)
-                    .ok()
-                    .flatten()
-                    .is_some_and(|d| condition(&d, "Available"))
-            })
-    }
-
     pub(crate) fn uid(&self, path: &str) -> Option<String> {
         let object = self.api.try_get(path).ok().flatten()?;
         let going = !object["metadata"]["deletionTimestamp"].is_null();
@@ -358,80 +266,6 @@ impl World {
         } else {
             object["metadata"]["uid"].as_str().map(str::to_owned)
         }
-    }
-
-    /// A clone of the catalog that can push, below the world's directory.
-    pub(crate) fn clone_catalog(&self) -> PathBuf {
-        let clone = self.directory.join("catalog");
-        if !clone.exists() {
-            // The hub's name exists only inside the lab.
-            let (host, port) = (&self.place.host, self.hub.git_port());
-            let wrapper = self.directory.join("bin");
-            fs::create_dir_all(&wrapper).unwrap();
-            let ssh = wrapper.join("ssh");
-            fs::write(&ssh, format!("#!/bin/sh\nexec /usr/bin/ssh -o HostName={host} -o 'HostKeyAlias=[hub.lab.test]:{port}' -o CheckHostIP=no \"$@\"\n")).unwrap();
-            run(Command::new("chmod").arg("755").arg(&ssh));
-            let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", wrapper.display());
-            let mut command = self.hub.cli(&["catalog", "clone", clone.to_str().unwrap()]);
-            run(command.env("PATH", &path));
-        }
-        clone
-    }
-
-    /// Commits one file of the catalog and pushes; returns the commit's id.
-    pub(crate) fn push(&self, file: &str, content: &str) -> String {
-        self.push_all(&[(file.to_owned(), content.to_owned())])
-    }
-
-    /// The same with several files in one commit.
-    pub(crate) fn push_all(&self, files: &[(String, String)]) -> String {
-        self.push_by(files, None)
-    }
-
-    /// A commit of one file, signed.
-    pub(crate) fn push_signed(&self, file: &str, content: &str, by: &Pgp) -> String {
-        self.push_by(&[(file.to_owned(), content.to_owned())], Some(by))
-    }
-
-    fn push_by(&self, files: &[(String, String)], by: Option<&Pgp>) -> String {
-        let clone = self.clone_catalog();
-        let path = format!(
-            "{}:/usr/bin:/bin:/usr/sbin:/sbin",
-            self.directory.join("bin").display()
-        );
-        let git = |args: &[&str]| {
-            run(Command::new("git")
-                .arg("-C")
-                .arg(&clone)
-                .args(args)
-                .env("PATH", &path))
-        };
-        git(&["pull", "--quiet", "--rebase"]);
-        for (file, content) in files {
-            fs::create_dir_all(clone.join(file).parent().unwrap()).unwrap();
-            fs::write(clone.join(file), content).unwrap();
-        }
-        let (first, _) = files.first().unwrap();
-        git(&["add", "--all"]);
-        git(&[
-            "commit",
-            "--quiet",
-            "--allow-empty",
-            "--message",
-            &format!("Change {first}"),
-        ]);
-        if let Some(by) = by {
-            let plain = git(&["cat-file", "commit", "HEAD"]);
-            let signature = by.sign(plain.as_bytes());
-            let git2 = git2::Repository::open(&clone).unwrap();
-            let signed = git2.commit_signed(&plain, &signature, None).unwrap();
-            git(&["reset", "--quiet", "--soft", &signed.to_string()]);
-        }
-        git(&["push", "--quiet"]);
-        if !self.hub.runs() {
-            self.look();
-        }
-        git(&["rev-parse", "HEAD"]).trim().to_owned()
     }
 
     /// The kubeconfig through the line, made once.
@@ -487,70 +321,4 @@ impl World {
             run(super::place::lab().args(["down", lab]));
         }
     }
-}
-
-pub(crate) fn kustomization(name: &str) -> String {
-    path(
-        "kustomize.toolkit.fluxcd.io/v1",
-        "Kustomization",
-        FLUX,
-        name,
-    )
-}
-
-pub(crate) fn git_repository(name: &str) -> String {
-    path("source.toolkit.fluxcd.io/v1", "GitRepository", FLUX, name)
-}
-
-pub(crate) fn ready(object: &Value) -> bool {
-    condition(object, "Ready")
-}
-
-pub(crate) fn condition(object: &Value, kind: &str) -> bool {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|c| c["type"] == json!(kind) && c["status"] == json!("True"))
-}
-
-/// Remembers a process for the reaper.
-pub(crate) fn record(directory: &Path, pid: u32) {
-    let mut file = fs::OpenOptions::new()
-        .append(true)
-        .open(directory.join("pids"))
-        .unwrap();
-    writeln!(file, "{pid} {}", start_time(pid)).unwrap();
-}
-
-fn start_time(pid: u32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    after.split(' ').nth(19).unwrap_or("gone").to_owned()
-}
-
-/// However this process ends, hub and lab end too.
-#[allow(
-    clippy::zombie_processes,
-    reason = "the reaper outlives this process; that is its purpose"
-)]
-fn start_reaper(directory: &Path, lab: &str) {
-    if var("LINESMAN_TEST_KEEP").is_some() {
-        return;
-    }
-    let mut command = Command::new(root().join("tests/cluster/reaper"));
-    command
-        .arg(std::process::id().to_string())
-        .arg(start_time(std::process::id()))
-        .arg(directory);
-    if var("LINESMAN_TEST_KUBECONFIG").is_none() {
-        command.arg(lab);
-    }
-    // A group of its own: ^C in the terminal reaches the tests, not the reaper.
-    command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.spawn().unwrap();
 }
