@@ -4,20 +4,29 @@
 //! it does, and the records must arrive when it is back.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::blocked::fetcher;
-use crate::support::api::{deployment, path, path_of};
-use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World};
-use crate::support::{argocd, eventually, figure, seconds, shown, until};
+use crate::support::api::deployment;
+use crate::support::world::{self, CLUSTER, FLUX, World};
+use crate::support::{eventually, figure, seconds, shown, until};
 
+mod away;
+mod deleted;
 mod exported;
+mod fields;
 mod records;
 mod spoilt;
 
+pub(crate) use away::{
+    with_and_without_hub, with_and_without_hub_and_git, with_hub_and_with_git_alone, without_hub,
+};
+pub(crate) use deleted::{
+    all_deleted_in_turn, controllers, deleted_again, deleted_at_once, install,
+};
 pub(crate) use exported::times_are_exported;
+pub(crate) use fields::{WRONG, chosen, fields_go_wrong};
 use records::records_arrive;
 pub(crate) use records::{heals, on_record, settle, since, whole};
 pub(crate) use spoilt::told_of_and_mended;
@@ -31,56 +40,6 @@ pub(crate) const LIMIT: u64 = 240;
 #[ignore = "needs a real cluster: make test"]
 fn each_deleted_install_object_comes_back() {
     all_deleted_in_turn(&mut world::adopted());
-}
-
-pub(crate) fn all_deleted_in_turn(world: &mut World) {
-    settle(world);
-    let mut known = Vec::new();
-    for hub in ["hub there", "hub stopped"] {
-        if hub == "hub stopped" {
-            settle(world);
-            known = on_record(world);
-            world.hub.stop();
-        }
-        let mut times = BTreeMap::new();
-        for object in install(world) {
-            let path = path_of(&object);
-            let uid = world
-                .uid(&path)
-                .unwrap_or_else(|| panic!("{path} is not there before the test"));
-            assert!(world.api.delete(&path));
-            let took = until(&format!("{path} is back"), seconds(LIMIT), || {
-                world.uid(&path).is_some_and(|new| new != uid)
-            });
-            times.insert(path, took);
-        }
-        let (slowest, worst) = times.iter().max_by_key(|(_, took)| **took).unwrap();
-        let mut sorted: Vec<Duration> = times.values().copied().collect();
-        sorted.sort();
-        figure(
-            "W5",
-            &world.said(&format!(
-                "each of {} install objects deleted → back, median ({hub})",
-                times.len()
-            )),
-            "≤ 5 s",
-            shown(sorted[sorted.len() / 2]),
-        );
-        figure(
-            "W5",
-            &world.said(&format!("… slowest: {slowest} ({hub})")),
-            "≤ 5 s",
-            shown(*worst),
-        );
-        works(
-            world,
-            "W5",
-            &world.said(&format!("function after all of them were deleted ({hub})")),
-            "≤ 60 s",
-        );
-    }
-    world.hub.up();
-    records_arrive(world, &known);
 }
 
 /// W7: scaled to zero is back ≤ 35 s.
@@ -128,73 +87,8 @@ fn wrong_fields_by_kubectl_are_mended() {
     with_and_without_hub(&mut world, wrong_fields);
 }
 
-/// What of kustomize-controller people get wrong.
-pub(crate) const WRONG: [&str; 4] = ["image", "arguments", "ServiceAccount", "volume"];
-
 fn wrong_fields(world: &World, case: &str) {
     fields_go_wrong(world, case, &WRONG);
-}
-
-/// W8: those of kustomize-controller named by `which` are as before. Figures say the `case`.
-pub(crate) fn fields_go_wrong(world: &World, case: &str, which: &[&str]) {
-    let path = deployment(FLUX, "kustomize-controller");
-    let spec = || world.api.get(&path).unwrap()["spec"]["template"]["spec"].clone();
-    let good = spec();
-    let container = "/spec/template/spec/containers/0";
-    let patches = [
-        (
-            "image",
-            json!([{ "op": "replace", "path": format!("{container}/image"), "value": "lab.invalid/none:0" }]),
-        ),
-        (
-            "arguments",
-            json!([{ "op": "replace", "path": format!("{container}/args"), "value": ["--no-such-flag"] }]),
-        ),
-        (
-            "ServiceAccount",
-            json!([{ "op": "replace", "path": "/spec/template/spec/serviceAccountName", "value": "nobody" }]),
-        ),
-        (
-            "volume",
-            json!([{ "op": "replace", "path": "/spec/template/spec/volumes/0", "value": {
-                "name": "temp", "configMap": { "name": "nobody" },
-            } }]),
-        ),
-    ];
-    for (what, patch) in patches.iter().filter(|(what, _)| which.contains(what)) {
-        let began = Instant::now();
-        let wrong = world.api.json_patch(&path, patch);
-        assert_ne!(
-            chosen(&wrong["spec"]["template"]["spec"]),
-            chosen(&good),
-            "the {what} was not changed"
-        );
-        until(
-            &format!("the {what} of kustomize-controller is as before"),
-            seconds(LIMIT),
-            || chosen(&spec()) == chosen(&good),
-        );
-        let took = began.elapsed();
-        figure(
-            "W8",
-            &format!("wrong {what} by kubectl → right again ({case})"),
-            "≤ 90 s",
-            shown(took),
-        );
-    }
-    let what = format!("function after wrong fields ({case})");
-    works(world, "W8", &what, "≤ 90 s");
-}
-
-/// What the test breaks of a Pod's spec.
-pub(crate) fn chosen(spec: &Value) -> [Value; 4] {
-    let container = &spec["containers"][0];
-    [
-        container["image"].clone(),
-        container["args"].clone(),
-        spec["serviceAccountName"].clone(),
-        spec["volumes"].clone(),
-    ]
 }
 
 /// W9: Namespace deleted: function ≤ 180 s, no workload object lost.
@@ -323,34 +217,6 @@ fn the_git_secret_deleted_or_emptied_is_written_again() {
     });
 }
 
-/// Two of the engine's workloads, the second of which is a Deployment.
-pub(crate) fn controllers(world: &World) -> [String; 2] {
-    if world.engine == ARGOCD {
-        return [
-            argocd::CONTROLLER.to_owned(),
-            deployment(ARGOCD, "argocd-repo-server"),
-        ];
-    }
-    CONTROLLERS.map(|name| deployment(FLUX, name))
-}
-
-/// Deletes the Service of what fetches so many times, as soon as it is back; gives how long the slowest return took.
-pub(crate) fn deleted_again(world: &World, times: usize) -> Duration {
-    let path = path("v1", "Service", world.namespace(), fetcher(world).1);
-    let mut slowest = Duration::ZERO;
-    for time in 1..=times {
-        let uid = world.uid(&path).unwrap();
-        assert!(world.api.delete(&path));
-        let took = until(
-            &format!("back for the {time}th time"),
-            seconds(LIMIT),
-            || world.uid(&path).is_some_and(|new| new != uid),
-        );
-        slowest = slowest.max(took);
-    }
-    slowest
-}
-
 /// W41: the same object deleted as soon as it is back, again and again.
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -474,73 +340,6 @@ fn a_suspended_root_is_reported_and_left_suspended() {
         .api
         .patch(&root, &json!({ "spec": { "suspend": null } }));
     works(&world, "F29", "resumed → function", "");
-}
-
-pub(crate) fn with_and_without_hub(world: &mut World, mut test: impl FnMut(&World, &str)) {
-    settle(world);
-    test(world, "hub there");
-    settle(world);
-    world.hub.stop();
-    test(world, "hub stopped");
-    world.hub.up();
-}
-
-/// The same, and once more with the hub stopped and Git there.
-pub(crate) fn with_and_without_hub_and_git(world: &mut World, mut test: impl FnMut(&World, &str)) {
-    with_and_without_hub(world, &mut test);
-    settle(world);
-    world.lose_hub();
-    test(world, "hub stopped, Git there");
-    world.hub_back();
-}
-
-/// With the hub there, then with the hub stopped and Git there.
-pub(crate) fn with_hub_and_with_git_alone(world: &mut World, mut test: impl FnMut(&World)) {
-    settle(world);
-    test(world);
-    settle(world);
-    world.lose_hub();
-    test(world);
-    world.hub_back();
-    settle(world);
-}
-
-/// Only with the hub stopped, where a second time would cost a minute.
-pub(crate) fn without_hub(world: &mut World, mut test: impl FnMut(&World, &str)) {
-    settle(world);
-    world.hub.stop();
-    test(world, "hub stopped");
-    world.hub.up();
-}
-
-/// The bundle's objects without CRDs and Namespace, which have tests of their own.
-pub(crate) fn install(world: &World) -> Vec<Value> {
-    let text = crate::support::place::run(
-        world
-            .place
-            .kubectl()
-            .args(["get", "-o", "json", "--namespace", world.namespace(), "-f"])
-            .arg(world.directory.join(format!("{}.yaml", world.engine))),
-    );
-    let list: Value = serde_json::from_str(&text).unwrap();
-    let kind = |o: &Value| o["kind"].as_str().unwrap().to_owned();
-    let items = list["items"].as_array().unwrap().iter();
-    items
-        .filter(|o| !["CustomResourceDefinition", "Namespace"].contains(&kind(o).as_str()))
-        .cloned()
-        .collect()
-}
-
-/// How long it takes until all of these are back that are deleted together.
-pub(crate) fn deleted_at_once(world: &World, parts: &[String]) -> Duration {
-    let began = Instant::now();
-    for part in parts {
-        assert!(world.api.delete(part), "{part} was not there");
-    }
-    until("all parts are back", seconds(LIMIT), || {
-        parts.iter().all(|part| world.uid(part).is_some())
-    });
-    began.elapsed()
 }
 
 pub(crate) fn works(world: &World, id: &str, what: &str, bar: &str) {
