@@ -1,7 +1,6 @@
 //! Argo CD as the engine, on a lab of its own that all of these tests share: W1, W5, W7, W8, W33, W34, W35, W36, W37,
 //! W39, W40, each also with the hub stopped where that can matter.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -15,22 +14,29 @@ use crate::restricted;
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::audit::Mark;
-use crate::support::world::{self, ARGOCD, CLUSTER, World};
+use crate::support::world::{self, ARGOCD, CLUSTER};
 use crate::support::{figure, seconds, shown, until};
 
+mod commits;
+mod elsewhere;
 mod full;
 mod hangs;
 mod keys;
 mod kills;
 mod namespace;
+mod pods;
 mod redis;
+mod roots;
 mod shared;
 mod slow;
 mod versions;
 mod whole;
 
+use commits::follows;
 pub(crate) use hangs::stop_controller;
+use pods::{pods_that_run_through, restarts_of_controller};
 pub(crate) use redis::redis_hangs;
+use roots::{push_elsewhere, root_deleted_or_changed};
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.
 #[test]
@@ -212,50 +218,6 @@ fn a_root_deleted_or_changed_is_mended_and_a_stopped_one_is_left() {
     settle(&world);
 }
 
-/// What the root may be led to.
-fn push_elsewhere(world: &World) {
-    world.push(
-        "elsewhere/map.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: elsewhere, namespace: default}\n",
-    );
-    settle(world);
-}
-
-/// W35: the root is as before, and nothing is pruned. The catalog holds `elsewhere/`.
-fn root_deleted_or_changed(world: &World, hub: &str) {
-    let workloads = workloads(world);
-    let uid = world.uid(&root()).unwrap();
-    world.delete_guarded(&root());
-    let took = until("the root is back", seconds(LIMIT), || {
-        world.uid(&root()).is_some_and(|new| new != uid)
-    });
-    figure(
-        "W35",
-        &format!("Argo CD: root deleted → back ({hub})"),
-        "≤ 5 s",
-        shown(took),
-    );
-    let good = world.api.get(&root()).unwrap()["spec"]["source"].clone();
-    // What is there can be compared, and would be synced and pruned by: the guard policy does not let it come to that.
-    let elsewhere = json!({ "spec": { "source": { "path": "elsewhere" } } });
-    let (code, message) = world.api.try_patch(&root(), &elsewhere).unwrap_err();
-    assert_eq!(code, 403, "{message}");
-    // What cannot be fetched is not pruned by: with that the second line is seen, which mends what somebody allowed.
-    let led = json!({ "repoURL": "ssh://git@hub.lab.test:1/other.git", "path": "none" });
-    for again in ["changed", "changed again"] {
-        world.patch_guarded(&root(), &json!({ "spec": { "source": led } }));
-        let took = until("the root's source is as before", seconds(LIMIT), || {
-            let live = world.api.get(&root());
-            live.is_some_and(|o| o["spec"]["source"] == good)
-        });
-        let what = format!("Argo CD: root's repoURL and path {again} → as before ({hub})");
-        figure("W35", &what, "≤ 5 s", shown(took));
-    }
-    let what = format!("Argo CD: function after that ({hub})");
-    works(world, "W35", &what, "≤ 60 s");
-    unchanged(world, &workloads);
-}
-
 /// W34: the CRD of the Applications deleted, past the policy: Applications are back ≤ 30 s, those that Git does not
 /// know too, and no workload is pruned although an Application's finalizer asks for it. The agent restarts nothing: the guard has
 /// the application-controller stand still and go on, and all others run through.
@@ -324,40 +286,6 @@ fn a_deleted_application_crd_prunes_no_workload() {
     assert!(world.api.delete(&by_hand));
 }
 
-const APP: &str = "app.kubernetes.io/name";
-
-fn pods(world: &World) -> Vec<Value> {
-    let list = world.api.get("/api/v1/namespaces/argocd/pods").unwrap();
-    list["items"].as_array().unwrap().clone()
-}
-
-fn is_of_controller(pod: &Value) -> bool {
-    pod["metadata"]["labels"][APP] == json!("argocd-application-controller")
-}
-
-/// Pods of all but the controllers that prune, which the guard stops, with how often they were restarted.
-fn pods_that_run_through(world: &World) -> BTreeMap<String, Value> {
-    let prunes =
-        |pod: &Value| pod["metadata"]["labels"][APP] == json!("argocd-applicationset-controller");
-    let all = pods(world)
-        .into_iter()
-        .filter(|pod| !is_of_controller(pod) && !prunes(pod));
-    let told = all.map(|pod| {
-        let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
-        (uid, restarts(&pod))
-    });
-    told.collect()
-}
-
-fn restarts_of_controller(world: &World) -> Vec<Value> {
-    let all = pods(world).into_iter().filter(is_of_controller);
-    all.map(|pod| restarts(&pod)).collect()
-}
-
-fn restarts(pod: &Value) -> Value {
-    pod["status"]["containerStatuses"][0]["restartCount"].clone()
-}
-
 /// W37: an operation that fails is tried again with the head, not with what failed.
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -389,97 +317,6 @@ fn a_fix_is_applied_although_the_broken_commit_is_still_tried() {
         shown(took),
     );
     settle(&world);
-}
-
-/// A commit of a new ConfigMap arrives; how long that took.
-fn follows(world: &World, name: &str) -> std::time::Duration {
-    push_map(world, name);
-    until("the commit is applied", seconds(LIMIT), || {
-        is_there(world, name)
-    })
-}
-
-/// A commit of a new ConfigMap.
-fn push_map(world: &World, name: &str) {
-    let text = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default}}\n"
-    );
-    world.push(&format!("clusters/{CLUSTER}/{name}.yaml"), &text);
-}
-
-fn is_there(world: &World, name: &str) -> bool {
-    let map = path("v1", "ConfigMap", "default", name);
-    world.uid(&map).is_some()
-}
-
-/// Issue 4 §2: an Argo CD uses a cluster through the line, by the Secret that the hub's CLI prints.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn an_argo_cd_elsewhere_uses_a_cluster_through_the_line() {
-    let world = world::adopted_argocd();
-    settle(&world);
-    world.hub.linesman(&["user", "add", "deployer"]);
-    world.hub.linesman(&[
-        "grant",
-        "add",
-        "user:deployer",
-        "--cluster",
-        CLUSTER,
-        "--group",
-        "admin",
-    ]);
-    let file = world.directory.join("cluster-secret.yaml");
-    let secret = [
-        "cluster",
-        "argocd-secret",
-        CLUSTER,
-        "--user",
-        "deployer",
-        "--file",
-    ];
-    world
-        .hub
-        .linesman(&[&secret[..], &[file.to_str().unwrap()]].concat());
-    world.apply(&file);
-    let mut spec = world.api.get(&application("app-hello")).unwrap()["spec"].clone();
-    spec["source"]["path"] = json!("base");
-    spec["destination"] = json!({ "name": CLUSTER, "namespace": "default" });
-    spec["source"]["kustomize"] = json!({ "nameSuffix": "-by-line" });
-    let object = json!({
-        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-        "metadata": { "name": "by-line", "namespace": ARGOCD }, "spec": spec,
-    });
-    let place = application("by-line");
-    let (collection, _) = place.rsplit_once('/').unwrap();
-    world.api.create(collection, &object);
-    let began = Instant::now();
-    until(
-        "the Application is synced through the line",
-        seconds(LIMIT),
-        || {
-            let live = world.api.get(&place).unwrap();
-            live["status"]["sync"]["status"] == json!("Synced")
-                && live["status"]["operationState"]["phase"] == json!("Succeeded")
-        },
-    );
-    figure(
-        "argocd-secret",
-        "Argo CD: Application whose destination is the cluster through the line → synced",
-        "",
-        shown(began.elapsed()),
-    );
-    let by = world.hub.json(&["audit", "list", "--user", "deployer"]);
-    assert!(
-        !by.as_array().unwrap().is_empty(),
-        "nothing went through the line"
-    );
-    assert!(world.api.delete(&place));
-    assert!(world.api.delete(&path(
-        "v1",
-        "Secret",
-        ARGOCD,
-        &format!("linesman-{CLUSTER}")
-    )));
 }
 
 /// W30, W23: for three minutes, in each of which Argo CD looks by itself and some of which the agent asks.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::{follows, is_there, push_map};
+use super::commits::{follows, is_there, push_map};
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads, works};
 use crate::support::api::path;
 use crate::support::place::{lab, run};

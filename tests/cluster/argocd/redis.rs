@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{is_there, push_map};
+use super::commits::{is_there, push_map};
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, whole, workloads, works};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{application, reconciled};

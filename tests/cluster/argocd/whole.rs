@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use serde_json::json;
 
+use super::commits::{is_there, push_map};
 use super::hangs::{controller_hangs, repo_server_hangs};
+use super::roots::{push_elsewhere, root_deleted_or_changed};
 use super::slow::{comes_to_its_end, commit, runs};
-use super::{is_there, push_elsewhere, push_map, root_deleted_or_changed};
 use crate::blocked::pods_of_engine;
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads, works};
 use crate::support::api::path;
