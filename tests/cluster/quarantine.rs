@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use crate::healing::{LIMIT, WRONG, fields_go_wrong, heals, on_record, since};
 use crate::support::api::deployment;
 use crate::support::audit::Mark;
-use crate::support::place::{Place, output};
+use crate::support::place::output;
 use crate::support::world::{CLUSTER, World, condition};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{figure, seconds, shown, until};
 
 mod argocd;
 mod away;
+mod catalog;
 mod readopted;
 mod roots;
 mod stored;
@@ -19,121 +20,11 @@ mod taken;
 mod turns;
 mod whole;
 
-use whole::with;
+use catalog::Catalog;
 
 const FLUX: &str = "flux-system";
 const HELD: &str = "linesman.dev/held";
 const CONTROLLERS: [&str; 2] = ["source-controller", "kustomize-controller"];
-
-/// The engine in the catalog, with an object beside it that tells which commit was delivered.
-struct Catalog {
-    world: World,
-    good: String,
-}
-
-impl Catalog {
-    fn adopted() -> Self {
-        let world = World::open("quarantine");
-        world.add();
-        let good = patched(&Place::bundle("flux"));
-        let catalog = Self { world, good };
-        catalog.push(&catalog.good, "first");
-        catalog.world.apply(&catalog.world.adopt);
-        let world = &catalog.world;
-        eventually("the first revision is applied", seconds(240), || {
-            world.synced()
-        });
-        world
-            .hub
-            .linesman(&["cluster", "wait", CLUSTER, "--timeout", "3m"]);
-        until(
-            "Git owns the engine and a snapshot is kept",
-            seconds(120),
-            || {
-                let labels = catalog.controller("source-controller")["metadata"]["labels"].clone();
-                !labels["kustomize.toolkit.fluxcd.io/name"].is_null()
-                    && catalog.has_patches()
-                    && catalog.condition("SnapshotFresh") == "True"
-            },
-        );
-        catalog
-    }
-
-    /// Whether the patches of the catalog are live.
-    fn has_patches(&self) -> bool {
-        let name = "kustomize-controller";
-        self.runs(name, "args", "--requeue-dependency=7s") && self.runs(name, "resources", "911Mi")
-    }
-
-    /// Returns the commit's id.
-    fn push(&self, engine: &str, marker: &str) -> String {
-        let marked = format!(
-            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
-        );
-        self.world
-            .push(&format!("clusters/{CLUSTER}/engine.yaml"), &marked)
-    }
-
-    fn controller(&self, name: &str) -> Value {
-        let found = self.world.api.try_get(&deployment(FLUX, name));
-        found.ok().flatten().unwrap_or_default()
-    }
-
-    fn is_held(&self, name: &str) -> bool {
-        let annotations = self.controller(name)["metadata"]["annotations"].clone();
-        annotations["kustomize.toolkit.fluxcd.io/reconcile"] == "disabled"
-            && annotations[HELD]
-                .as_str()
-                .is_some_and(|held| !held.contains("lifted"))
-    }
-
-    fn delivered(&self) -> String {
-        let marker = self
-            .world
-            .api
-            .try_get("/api/v1/namespaces/default/configmaps/marker");
-        let marker = marker.ok().flatten().unwrap_or_default();
-        marker["data"]["is"].as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Whether a controller's container has this in a field.
-    fn runs(&self, name: &str, field: &str, part: &str) -> bool {
-        let controller = self.controller(name);
-        let container = &controller["spec"]["template"]["spec"]["containers"][0];
-        container[field].to_string().contains(part)
-    }
-
-    /// The hub shows a condition with that status; it does so later where it is away.
-    fn told(&self, kind: &str, status: &str) {
-        if self.world.hub.runs() {
-            until("the hub says so", seconds(60), || {
-                self.condition(kind) == status
-            });
-        }
-    }
-
-    /// The status of a condition, as the hub shows it.
-    fn condition(&self, kind: &str) -> String {
-        let cluster = self.world.hub.json(&["cluster", "show", CLUSTER]);
-        let conditions = cluster["conditions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let found = conditions.into_iter().find(|c| c["type"] == kind);
-        found.map_or_else(String::new, |c| {
-            c["status"].as_str().unwrap_or_default().to_owned()
-        })
-    }
-}
-
-/// The install as a platform team has it in its catalog: with an argument and a limit of their own.
-fn patched(install: &str) -> String {
-    with(install, ["Deployment", "kustomize-controller"], |part| {
-        let arg = "        - --log-level=info";
-        part.replace(arg, &format!("{arg}\n        - --requeue-dependency=7s"))
-            .replace("memory: 1Gi", "memory: 911Mi")
-    })
-}
 
 /// W8: what somebody breaks by kubectl is mended, and what came from Git beside it is still there.
 fn wrong_fields_beside_patches(catalog: &Catalog) {

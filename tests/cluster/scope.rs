@@ -11,9 +11,11 @@ use crate::support::world::{ARGOCD, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 mod past;
+mod reads;
+
+use reads::reads;
 
 const AGENT: &str = "system:serviceaccount:linesman:linesman-agent";
-const LINE: &str = "system:serviceaccount:linesman:linesman-line";
 const USER: &str = "ada";
 
 /// H35. Team b is on the list and not there yet; team c comes to the list later.
@@ -372,68 +374,4 @@ fn healed(world: &World) {
         shown(took),
     );
     world.function(seconds(120));
-}
-
-/// How many reads of agent and line the API server's audit log has; none of them may lie outside of the covered
-/// namespaces, the engine's and the agent's own.
-fn reads(world: &World, covered: &[&str]) -> usize {
-    let log = fs::read_to_string(&world.audit).unwrap();
-    let events = log
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|event| {
-            let user = event["user"]["username"].as_str().unwrap_or_default();
-            let verb = event["verb"].as_str().unwrap_or_default();
-            let of_object = event["objectRef"].is_object();
-            of_object && [AGENT, LINE].contains(&user) && ["get", "list", "watch"].contains(&verb)
-        });
-    let mut count = 0;
-    let mut outside = Vec::new();
-    for event in events {
-        count += 1;
-        if !is_inside(&event, world.namespace(), covered) {
-            outside.push(format!(
-                "{} {} {}",
-                event["user"]["username"], event["verb"], event["requestURI"]
-            ));
-        }
-    }
-    outside.sort();
-    outside.dedup();
-    assert!(outside.is_empty(), "read outside: {outside:#?}");
-    count
-}
-
-fn is_inside(event: &Value, engine: &str, covered: &[&str]) -> bool {
-    let object = &event["objectRef"];
-    let text = |key: &str| object[key].as_str().unwrap_or_default();
-    let (group, resource, name) = (text("apiGroup"), text("resource"), text("name"));
-    // Not in a namespace at all.
-    let of_the_cluster = [
-        "namespaces",
-        "nodes",
-        "customresourcedefinitions",
-        "clusterroles",
-        "clusterrolebindings",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-        "clusterversions",
-    ];
-    // The engine's own kinds, and the agent's own bindings by their names.
-    let of_the_engine = group.ends_with(".toolkit.fluxcd.io") || group == "argoproj.io";
-    let bindings = [
-        "linesman-read",
-        "linesman-view",
-        "linesman-edit",
-        "linesman-admin",
-    ];
-    let of_the_agent =
-        resource == "rolebindings" && (name == "linesman-engine" || bindings.contains(&name));
-    let namespace = text("namespace");
-    of_the_cluster.contains(&resource)
-        || of_the_engine
-        || of_the_agent
-        || namespace == "linesman"
-        || namespace == engine
-        || covered.contains(&namespace)
 }

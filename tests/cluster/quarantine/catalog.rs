@@ -1,0 +1,120 @@
+//! A catalog that holds Flux itself, with what is seen of it in the cluster and at the hub.
+
+use serde_json::Value;
+
+use super::whole::with;
+use super::{FLUX, HELD};
+use crate::support::api::deployment;
+use crate::support::place::Place;
+use crate::support::world::{CLUSTER, World};
+use crate::support::{eventually, seconds, until};
+
+/// The engine in the catalog, with an object beside it that tells which commit was delivered.
+pub(super) struct Catalog {
+    pub(super) world: World,
+    pub(super) good: String,
+}
+
+impl Catalog {
+    pub(super) fn adopted() -> Self {
+        let world = World::open("quarantine");
+        world.add();
+        let good = patched(&Place::bundle("flux"));
+        let catalog = Self { world, good };
+        catalog.push(&catalog.good, "first");
+        catalog.world.apply(&catalog.world.adopt);
+        let world = &catalog.world;
+        eventually("the first revision is applied", seconds(240), || {
+            world.synced()
+        });
+        world
+            .hub
+            .linesman(&["cluster", "wait", CLUSTER, "--timeout", "3m"]);
+        until(
+            "Git owns the engine and a snapshot is kept",
+            seconds(120),
+            || {
+                let labels = catalog.controller("source-controller")["metadata"]["labels"].clone();
+                !labels["kustomize.toolkit.fluxcd.io/name"].is_null()
+                    && catalog.has_patches()
+                    && catalog.condition("SnapshotFresh") == "True"
+            },
+        );
+        catalog
+    }
+
+    /// Whether the patches of the catalog are live.
+    pub(super) fn has_patches(&self) -> bool {
+        let name = "kustomize-controller";
+        self.runs(name, "args", "--requeue-dependency=7s") && self.runs(name, "resources", "911Mi")
+    }
+
+    /// Returns the commit's id.
+    pub(super) fn push(&self, engine: &str, marker: &str) -> String {
+        let marked = format!(
+            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
+        );
+        self.world
+            .push(&format!("clusters/{CLUSTER}/engine.yaml"), &marked)
+    }
+
+    pub(super) fn controller(&self, name: &str) -> Value {
+        let found = self.world.api.try_get(&deployment(FLUX, name));
+        found.ok().flatten().unwrap_or_default()
+    }
+
+    pub(super) fn is_held(&self, name: &str) -> bool {
+        let annotations = self.controller(name)["metadata"]["annotations"].clone();
+        annotations["kustomize.toolkit.fluxcd.io/reconcile"] == "disabled"
+            && annotations[HELD]
+                .as_str()
+                .is_some_and(|held| !held.contains("lifted"))
+    }
+
+    pub(super) fn delivered(&self) -> String {
+        let marker = self
+            .world
+            .api
+            .try_get("/api/v1/namespaces/default/configmaps/marker");
+        let marker = marker.ok().flatten().unwrap_or_default();
+        marker["data"]["is"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Whether a controller's container has this in a field.
+    pub(super) fn runs(&self, name: &str, field: &str, part: &str) -> bool {
+        let controller = self.controller(name);
+        let container = &controller["spec"]["template"]["spec"]["containers"][0];
+        container[field].to_string().contains(part)
+    }
+
+    /// The hub shows a condition with that status; it does so later where it is away.
+    pub(super) fn told(&self, kind: &str, status: &str) {
+        if self.world.hub.runs() {
+            until("the hub says so", seconds(60), || {
+                self.condition(kind) == status
+            });
+        }
+    }
+
+    /// The status of a condition, as the hub shows it.
+    pub(super) fn condition(&self, kind: &str) -> String {
+        let cluster = self.world.hub.json(&["cluster", "show", CLUSTER]);
+        let conditions = cluster["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let found = conditions.into_iter().find(|c| c["type"] == kind);
+        found.map_or_else(String::new, |c| {
+            c["status"].as_str().unwrap_or_default().to_owned()
+        })
+    }
+}
+
+/// The install as a platform team has it in its catalog: with an argument and a limit of their own.
+fn patched(install: &str) -> String {
+    with(install, ["Deployment", "kustomize-controller"], |part| {
+        let arg = "        - --log-level=info";
+        part.replace(arg, &format!("{arg}\n        - --requeue-dependency=7s"))
+            .replace("memory: 1Gi", "memory: 911Mi")
+    })
+}
