@@ -7,6 +7,7 @@ use kube::client::Body;
 use tokio::time::advance;
 
 use super::*;
+use crate::agent::EngineGit;
 use crate::agent::calls::Calls;
 use crate::agent::fault::Faults;
 use crate::agent::gate::Covered;
