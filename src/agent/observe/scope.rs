@@ -1,26 +1,24 @@
 //! One list and watch, and what it makes known.
 
+mod events;
+mod list;
 mod starts;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
+use kube::api::{Api, DynamicObject, WatchEvent, WatchParams};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::found::{self, Found, Heard, gone, heard};
-use super::{View, told};
+use super::{View, found};
 use crate::agent::engine::Install;
-use crate::agent::plan::state::Answer;
-use crate::agent::plan::witness::Witness;
-use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+use list::Listed;
 use starts::{End, Starts};
 
 /// A full list this often where no bookmark comes, with which the API server says about once a minute that a watch told all there was:
@@ -30,8 +28,6 @@ const RELIST: Duration = Duration::from_secs(66);
 /// The API server closes watches by itself after 290 s; it is asked to, so that both ends agree.
 const WATCH_SECONDS: u32 = 290;
 const CALL: Duration = Duration::from_secs(20);
-/// Objects of one answer; sync objects with their inventories can be large.
-const PAGE: u32 = 100;
 /// A full list this often, whatever the watch says; also of what is far from sudden.
 const SELDOM: Duration = Duration::from_mins(5);
 
@@ -212,70 +208,6 @@ impl Scope {
         }
     }
 
-    async fn list(&self, view: &View) -> Listed {
-        let mut params = ListParams::default().limit(PAGE);
-        match &self.selector {
-            Selector::All => {}
-            Selector::Field(text) => params = params.fields(text),
-            Selector::Label(text) => params = params.labels(text),
-        }
-        let mut found = Found::nothing(self.what);
-        loop {
-            match timeout(CALL, self.api.list(&params)).await {
-                Ok(Ok(page)) => {
-                    for live in page.items {
-                        found.add(live, &self.home, |kind, live| self.id(kind, live));
-                    }
-                    let next = page.metadata.continue_.unwrap_or_default();
-                    if next.is_empty() {
-                        if !self.add_astray(&mut found).await {
-                            return Listed::Failed;
-                        }
-                        let version = page.metadata.resource_version.unwrap_or_default();
-                        found.put(view, Answer::Whole);
-                        if let What::Objects(kind) = self.what {
-                            found::listed(view, kind, version.parse().unwrap_or_default());
-                        }
-                        return Listed::At(version);
-                    }
-                    params = params.continue_token(&next);
-                }
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                    Found::nothing(self.what).put(view, Answer::Nothing);
-                    return Listed::Unserved;
-                }
-                Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                    return self.refused(view);
-                }
-                Ok(Err(error)) => {
-                    debug!(what = ?self.what, %error, "list failed");
-                    return Listed::Failed;
-                }
-                Err(_) => {
-                    debug!(what = ?self.what, "list timed out");
-                    return Listed::Failed;
-                }
-            }
-        }
-    }
-
-    /// Adds what is wanted and has another label than it was selected by: only what its name does not find is not there. False =
-    /// nothing is known of one of them.
-    async fn add_astray(&self, found: &mut Found) -> bool {
-        if !matches!(self.selector, Selector::Label(_)) {
-            return true;
-        }
-        let missed = self.wanted.iter().filter(|id| !found.has(id));
-        for id in missed.cloned().collect::<Vec<_>>() {
-            match self.by_name(&id).await {
-                Ok(Some(live)) => found.add(live, &self.home, |kind, live| self.id(kind, live)),
-                Ok(None) => {}
-                Err(()) => return false,
-            }
-        }
-        true
-    }
-
     /// What a watch by a label calls deleted may only have lost the label. The list that follows tells where this is not known.
     async fn astray(&self, gone: &DynamicObject) -> Option<DynamicObject> {
         let (Selector::Label(_), What::Objects(kind)) = (&self.selector, self.what) else {
@@ -294,17 +226,6 @@ impl Scope {
             }
             Err(_) => Err(()),
         }
-    }
-
-    fn refused(&self, view: &View) -> Listed {
-        let nothing = self.optional() || unbound(&view.0.borrow(), &self.rights);
-        if nothing {
-            Found::nothing(self.what).put(view, Answer::Nothing);
-        } else {
-            debug!(what = ?self.what, "list refused");
-            Found::refused(self.what, view);
-        }
-        Listed::Unserved
     }
 
     fn watch_params(&self) -> WatchParams {
@@ -326,93 +247,6 @@ impl Scope {
         };
         kept.then_some(id)
     }
-
-    /// Returns where to resume.
-    fn changed(&self, view: &View, live: DynamicObject, floor: u64) -> Option<String> {
-        let version = live.metadata.resource_version.clone()?;
-        if version.parse::<u64>().is_ok_and(|v| v <= floor) {
-            return Some(version);
-        }
-        match self.what {
-            What::Objects(kind) => {
-                if let Some(id) = self.id(kind, &live) {
-                    let live = project::object(kind, live);
-                    view.0.send_if_modified(|seen| told(seen, &id, live));
-                } else if kind == Kind::NetworkPolicy {
-                    found::policy(view, live.metadata.name.as_deref()?, true);
-                }
-            }
-            What::Children(kind) => {
-                if let Some(id) = self.id(kind, &live) {
-                    let said = Heard::of(&self.home, kind, &live);
-                    view.0.send_if_modified(|seen| heard(seen, id, said));
-                }
-            }
-            What::Pods => {
-                let name = live.metadata.name.clone()?;
-                let pod = Arc::new(project::pod(live.try_parse().ok()?));
-                view.0.send_if_modified(|seen| {
-                    let before = seen.pods.insert(name, Arc::clone(&pod));
-                    before != Some(pod)
-                });
-            }
-            What::Witnesses(kind) => {
-                if let Some(id) = self.id(kind, &live) {
-                    found::witness(view, id, Some(Witness::of(kind, &live)));
-                }
-            }
-            What::Leases | What::Elsewhere => {}
-        }
-        Some(version)
-    }
-
-    fn deleted(&self, view: &View, live: DynamicObject, floor: u64) -> Option<String> {
-        let version = live.metadata.resource_version.clone()?;
-        if let What::Objects(kind) = self.what
-            && let (Some(id), Some(uid)) = (self.id(kind, &live), &live.metadata.uid)
-        {
-            view.0.send_if_modified(|seen| {
-                seen.buried.insert(id.clone(), uid.clone());
-                let same = seen.objects.get(&id).is_some_and(|o| o.uid == *uid);
-                same && seen.objects.remove(&id).is_some()
-            });
-            return Some(version);
-        }
-        if version.parse::<u64>().is_ok_and(|v| v <= floor) {
-            return Some(version);
-        }
-        match self.what {
-            What::Objects(Kind::NetworkPolicy) if self.id(Kind::NetworkPolicy, &live).is_none() => {
-                found::policy(view, live.metadata.name.as_deref()?, false);
-            }
-            What::Children(kind) => {
-                if let Some(id) = self.id(kind, &live) {
-                    view.0.send_if_modified(|seen| gone(seen, &id));
-                }
-            }
-            What::Witnesses(kind) => {
-                if let Some(id) = self.id(kind, &live) {
-                    found::witness(view, id, None);
-                }
-            }
-            What::Pods => {
-                let name = live.metadata.name?;
-                view.0
-                    .send_if_modified(|seen| seen.pods.remove(&name).is_some());
-            }
-            What::Objects(_) | What::Leases | What::Elsewhere => {}
-        }
-        Some(version)
-    }
-}
-
-/// The rights in the engine's namespace go with it, and are given anew where it is made anew: without it or them there is
-/// nothing there yet. Any other refusal says nothing of what is there.
-fn unbound(seen: &Observed, rights: &[ObjectId]) -> bool {
-    rights.iter().any(|rights| {
-        let listed = seen.scopes.get(&rights.kind).and_then(|s| s.answered);
-        listed.is_some() && !seen.objects.contains_key(rights)
-    })
 }
 
 /// After about so long; all of an agent's lists are not at one moment.
@@ -453,13 +287,6 @@ impl Place {
             self.resume = version;
         }
     }
-}
-
-enum Listed {
-    At(String),
-    /// The API server does not know the kind, or does not let the agent see it.
-    Unserved,
-    Failed,
 }
 
 #[cfg(test)]

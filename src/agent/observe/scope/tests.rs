@@ -1,6 +1,6 @@
 use std::convert::Infallible;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -9,8 +9,11 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::agent::observe::found::Found;
 use crate::agent::observe::scopes_of;
+use crate::agent::plan::state::Answer;
 use crate::agent::plan::tests::install_of;
+use crate::agent::plan::{Observed, project};
 use crate::wire::api::EngineKind;
 
 fn refusing() -> kube::Client {
