@@ -2,7 +2,7 @@
 //! client, so one redirect URI is registered and no credential of the provider reaches a person's machine.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -16,6 +16,7 @@ use crate::secret::Secret;
 mod calls;
 pub mod claims;
 pub mod discovery;
+mod documents;
 pub mod token;
 
 pub use calls::{plain, with_query};
@@ -23,15 +24,11 @@ pub use calls::{plain, with_query};
 use calls::TokenAnswer;
 use claims::{ClaimError, Identity, Mapping};
 use discovery::{Discovery, DiscoveryError};
-use token::{Claims, Expected, Keys, KeysError, TokenError};
+use documents::Known;
+use token::{Claims, Expected, KeysError, TokenError};
 
 /// Calls to the provider at once; who comes later waits for a place, a while.
 const CALLS: usize = 32;
-/// How long the discovery document is believed.
-const DISCOVERY_AGE: time::Duration = time::Duration::hours(1);
-/// How long the key set is believed (Core §10.1.1 leaves it to us).
-const KEYS_AGE: time::Duration = time::Duration::minutes(10);
-
 /// What the hub is told about its identity provider and the sessions of people who log in with it.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -141,12 +138,6 @@ pub struct Provider {
     /// One fetch of documents at a time.
     fetch: Semaphore,
     calls: Semaphore,
-}
-
-#[derive(Default, Clone)]
-struct Known {
-    discovery: Option<(Discovery, OffsetDateTime)>,
-    keys: Option<(Keys, OffsetDateTime)>,
 }
 
 /// What a provider gave for a refresh token.
@@ -317,67 +308,6 @@ impl Provider {
                 read => return Ok(read?),
             }
         }
-    }
-
-    fn known(&self) -> Known {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clone()
-    }
-
-    fn fresh_discovery(&self) -> Option<Discovery> {
-        let (found, at) = self.known().discovery?;
-        (clock::now() - at < DISCOVERY_AGE).then_some(found)
-    }
-
-    async fn discovery(&self) -> Result<Discovery, OidcError> {
-        if let Some(found) = self.fresh_discovery() {
-            return Ok(found);
-        }
-        let _one = calls::place(&self.fetch).await?;
-        if let Some(found) = self.fresh_discovery() {
-            return Ok(found);
-        }
-        let issuer = &self.config.issuer;
-        let url = format!(
-            "{}/.well-known/openid-configuration",
-            issuer.trim_end_matches('/')
-        );
-        let text = self.get(&url, None, discovery::MAX_BYTES).await?;
-        let found = discovery::read(&text, issuer)?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.discovery = Some((found.clone(), clock::now()));
-        Ok(found)
-    }
-
-    /// The key set and when it was fetched. With `lacking`, one fetched then did not hold a key.
-    async fn keys(
-        &self,
-        found: &Discovery,
-        lacking: Option<OffsetDateTime>,
-    ) -> Result<(Keys, OffsetDateTime), OidcError> {
-        if let Some(keys) = self.fresh_keys(lacking) {
-            return Ok(keys);
-        }
-        let _one = calls::place(&self.fetch).await?;
-        if let Some(keys) = self.fresh_keys(lacking) {
-            return Ok(keys);
-        }
-        let text = self.get(&found.keys, None, token::MAX_KEYS_BYTES).await?;
-        let fetched = (Keys::parse(&text)?, clock::now());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.keys = Some(fetched.clone());
-        Ok(fetched)
-    }
-
-    fn fresh_keys(&self, lacking: Option<OffsetDateTime>) -> Option<(Keys, OffsetDateTime)> {
-        let (keys, at) = self.known().keys?;
-        let age = clock::now() - at;
-        let good = match lacking {
-            None => age < KEYS_AGE,
-            // Whoever sends tokens with made-up key ids does not make us fetch each time.
-            Some(then) => at > then || age < self.config.keys_again,
-        };
-        good.then_some((keys, at))
     }
 }
 

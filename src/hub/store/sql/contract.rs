@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use super::{Arguments, Connection, Database, Db, Write};
 use crate::hub::store::{Result, StoreError, calls};
 
+mod arrivals;
 mod audit;
 mod bundles;
 mod clusters;
