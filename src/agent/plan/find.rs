@@ -111,18 +111,25 @@ pub fn find(
     let held = quarantine::holds(install, observed);
     let mut wanted: Vec<&ObjectId> = install.wanted.keys().collect();
     wanted.sort_by_key(|id| (id.kind.stage(), *id));
+    wanted.retain(|id| known(now, observed, id.kind) && judged(observed, id.kind));
+    let is_pruned = |id: &ObjectId| {
+        quarantine::removed(install, observed, id)
+            || pruned_again(now, install, observed, history, id)
+    };
+    let gone = |id: &ObjectId| !observed.objects.contains_key(id) && is_pruned(id);
+    let prunes = quarantine::is_at_work(install, observed)
+        && (quarantine::has_removed(install, observed, &held) || wanted.iter().any(|id| gone(id)));
     for id in wanted {
-        if !known(now, observed, id.kind) || !judged(observed, id.kind) {
-            continue;
-        }
         match observed.objects.get(id) {
             // What is held keeps its hold.
-            None if !held.contains_key(id)
-                && (quarantine::removed(install, observed, id)
-                    || pruned_again(now, install, observed, history, id)) =>
-            {
+            None if !held.contains_key(id) && is_pruned(id) => {
                 let commit = quarantine::commit(install, observed, id);
                 found.push(pruned(id, "was pruned").brought_by(commit));
+            }
+            // One goes after the other: made without a hold, it would go again.
+            None if prunes && !held.contains_key(id) && is_gits(install, id) => {
+                let commit = quarantine::commit(install, observed, id);
+                found.push(went_along(id).brought_by(commit));
             }
             None => found.push(missing(id)),
             Some(live) => {
@@ -260,6 +267,16 @@ fn pruned(id: &ObjectId, how: &str) -> Finding {
     Finding::new(Class::EngineRemovedByCommit, id, text)
 }
 
+/// What is missing while Flux prunes others. It is not known whether the commit has it; that shows when Flux is done.
+fn went_along(id: &ObjectId) -> Finding {
+    let text = "is missing while the engine prunes what a commit removed from the catalog";
+    Finding::new(Class::EngineRemovedByCommit, id, text)
+}
+
+fn is_gits(install: &Install, id: &ObjectId) -> bool {
+    install.wanted.get(id).is_some_and(|w| w.git_owned)
+}
+
 /// Whether an object that was made again is gone again because of a commit: the engine prunes itself in the midst of
 /// it, and begins anew when it is back. Made once more, it is held at once.
 fn pruned_again(
@@ -269,7 +286,7 @@ fn pruned_again(
     history: &History,
     id: &ObjectId,
 ) -> bool {
-    let brought = install.wanted.get(id).is_some_and(|w| w.git_owned);
+    let brought = is_gits(install, id);
     let past = |class| history.faults.get(&(class, id.clone()));
     if !brought || past(Class::EngineRemovedByCommit).is_some() {
         return brought;

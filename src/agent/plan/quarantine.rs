@@ -31,7 +31,7 @@ mod waits;
 
 pub use harm::{broken, harms, unsettled};
 pub use lift::lifts;
-pub use removed::{inventoried, removed};
+pub use removed::{has_removed, inventoried, is_at_work, removed};
 use shield::{Owner, Shield};
 pub use waits::{Wait, waits};
 
@@ -64,6 +64,9 @@ pub struct Hold {
     /// ahead of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
+    /// Held because it went, or would go, with a commit that removed it; it does no harm.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removal: bool,
 }
 
 impl Hold {
@@ -194,6 +197,7 @@ fn again(now: OffsetDateTime, revision: String, reason: String, before: Option<H
             attempt: (before.as_ref()).map_or(1, |before| before.attempt.saturating_add(1)),
             lifted: None,
             order: before.and_then(|before| before.order),
+            removal: false,
         },
     }
 }
@@ -209,13 +213,14 @@ pub fn holding(
     let live = observed.objects.get(id);
     let before = live.and_then(|l| hold(l));
     // One that is not in Git at all is given back when it is there again; how often that happened says nothing.
-    let before = before.filter(|_| finding.class != Class::EngineRemovedByCommit);
+    let in_git = finding.class != Class::EngineRemovedByCommit;
+    let before = before.filter(|before| in_git && !before.removal);
     let reason: String = finding.evidence.chars().take(500).collect();
     let revision = commit(install, observed, id);
-    let hold = again(now, revision, reason, before);
+    let mut hold = again(now, revision, reason, before);
+    hold.removal = !in_git;
     let note = hold.text();
     let mut actions = Vec::new();
-    let in_git = finding.class != Class::EngineRemovedByCommit;
     if install.traits.kind == EngineKind::Argocd && in_git {
         let owner = owner(install, observed, id);
         let mut holds = holds(install, observed);
@@ -285,10 +290,11 @@ fn shielding(
 
 /// What is left to do for holds that are in force or over: someone took a part away, or the agent was interrupted.
 pub fn keeps(install: &Install, observed: &Observed) -> Vec<Step> {
-    if install.traits.kind != EngineKind::Argocd {
-        return Vec::new();
-    }
     let holds = holds(install, observed);
+    if install.traits.kind != EngineKind::Argocd {
+        let ahead = removed::ahead(install, observed, &holds);
+        return ahead.map(|(action, id)| step(action, id)).collect();
+    }
     let mut steps = shielding(install, observed, &holds);
     for (id, held) in &holds {
         let Some(live) = observed.objects.get(id) else {

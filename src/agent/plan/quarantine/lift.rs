@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 
+use super::removed::is_still_there;
 use super::shield::{self, Owner};
 use super::{Held, Hold, PROBATION, hold, holds, removed, root, shielding, step};
 use crate::agent::engine::compare::drift;
@@ -26,7 +27,9 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
                 !root || root::is_fetched_anew(install, observed)
             };
             let ends = |id: &ObjectId, hold: &Hold| {
-                hold.ordered(&install.policy).is_some() || hold.ends(now, &seen) && ours(id)
+                hold.ordered(&install.policy).is_some()
+                    || hold.ends(now, &seen) && ours(id)
+                    || is_still_there(install, observed, (id, hold), &seen)
             };
             let (id, held) = holds
                 .iter()

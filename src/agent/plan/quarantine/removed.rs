@@ -1,11 +1,15 @@
 //! What the catalog no longer has: the engine prunes it, or has done so.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{owner, shield};
-use crate::agent::engine::{GIT_OWNER, Install, Wanted};
+use super::{Held, Hold, owner, shield};
+use crate::agent::engine::compare::drift;
+use crate::agent::engine::{GIT_OWNER, Install, Wanted, is_workload};
 use crate::agent::plan::state::{Object, Observed};
+use crate::agent::plan::steps::Action;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
@@ -49,15 +53,96 @@ fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool
     // What it has just taken over is listed when it is done with all of its commit.
     let written = observed.objects.get(id).and_then(|live| live.written);
     let done = was_its || root.is_some_and(|root| is_done_since(root, written));
-    let entries = root.and_then(|root| root.fields.pointer("/status/inventory/entries"));
-    let entries = entries
-        .and_then(Value::as_array)
-        .filter(|_| by_root && done);
+    by_root && done && is_listed(install, observed, id) == Some(false)
+}
+
+/// Whether the inventory of Flux' root has an object; none where there is no inventory.
+fn is_listed(install: &Install, observed: &Observed, id: &ObjectId) -> Option<bool> {
+    let root = observed.objects.get(&install.sync)?;
+    let entries = root.fields.pointer("/status/inventory/entries")?;
+    let entries = entries.as_array().filter(|all| !all.is_empty())?;
     let is = |entry: &Value| {
         let text = entry.get("id").and_then(Value::as_str);
         text.and_then(inventoried).as_ref() == Some(id)
     };
-    entries.is_some_and(|all| !all.is_empty() && !all.iter().any(is))
+    Some(entries.iter().any(is))
+}
+
+/// Whether Flux has begun with a commit and is not done with it: what leaves the catalog is pruned when all else of a commit is
+/// applied, and the root names the commit as applied after that.
+pub fn is_at_work(install: &Install, observed: &Observed) -> bool {
+    let root = observed.objects.get(&install.sync);
+    let [tried, applied] = ["Attempted", "Applied"].map(|which| {
+        let field = format!("/status/last{which}Revision");
+        root.map_or("", |root| root.text(&field))
+    });
+    install.traits.kind == EngineKind::Flux && !tried.is_empty() && tried != applied
+}
+
+/// Whether something is held because the commit that Flux tried last removed it.
+pub fn has_removed(
+    install: &Install,
+    observed: &Observed,
+    held: &BTreeMap<ObjectId, Held>,
+) -> bool {
+    removals(install, observed, held).next().is_some()
+}
+
+fn removals<'a>(
+    install: &Install,
+    observed: &'a Observed,
+    held: &'a BTreeMap<ObjectId, Held>,
+) -> impl Iterator<Item = (&'a ObjectId, &'a Hold)> + use<'a> {
+    let root = observed.objects.get(&install.sync);
+    let tried = root.map_or("", |root| root.text("/status/lastAttemptedRevision"));
+    let holds = held.iter().map(|(id, held)| (id, &held.hold));
+    holds.filter(move |(_, hold)| hold.removal && hold.revision == tried)
+}
+
+/// What controllers run by, held before Flux gets to it: it prunes that after the controllers. With another account they lose their
+/// tokens, and a Lease that they could not give up for that keeps the next Pods waiting. By then Flux has applied all of the commit:
+/// what that still has loses nothing, and is given back with the others when Flux is done.
+pub(super) fn ahead<'a>(
+    install: &'a Install,
+    observed: &'a Observed,
+    held: &'a BTreeMap<ObjectId, Held>,
+) -> impl Iterator<Item = (Action, &'a ObjectId)> {
+    let mut pruned = removals(install, observed, held).filter(|(id, _)| is_workload(id.kind));
+    let pruned = pruned.next().filter(|_| is_at_work(install, observed));
+    let note = pruned.map(|(id, hold)| {
+        let reason = format!("is kept while the engine prunes {id} with a commit");
+        let hold = Hold {
+            reason,
+            ..hold.clone()
+        };
+        hold.text()
+    });
+    let at_risk = |id: &ObjectId, wanted: &Wanted| {
+        let needed = id.kind == Kind::ServiceAccount || id.kind.is_rbac() || is_workload(id.kind);
+        needed && wanted.git_owned && !held.contains_key(id)
+    };
+    // What the commit changed is in it.
+    let same = |live: &Object, wanted: &Wanted| {
+        live.deleting.is_none() && drift(&wanted.expect, &live.fields).is_empty()
+    };
+    note.into_iter().flat_map(move |note| {
+        let all = install.wanted.iter().filter(move |(id, wanted)| {
+            let live = observed.objects.get(*id);
+            at_risk(id, wanted) && live.is_some_and(|live| same(live, wanted))
+        });
+        all.map(move |(id, _)| (Action::Hold { note: note.clone() }, id))
+    })
+}
+
+/// Whether an object was held for a commit that removed others, and Flux, which is done with that commit (`seen`), lists it: the
+/// catalog never lost it.
+pub(super) fn is_still_there(
+    install: &Install,
+    observed: &Observed,
+    (id, hold): (&ObjectId, &Hold),
+    seen: &str,
+) -> bool {
+    hold.removal && hold.revision == seen && is_listed(install, observed, id) == Some(true)
 }
 
 /// Whether a Kustomization has come to the end of a commit since then. It is `Ready: Unknown` while it is at one.

@@ -10,6 +10,7 @@ use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
 
 mod ordered;
+mod pruned;
 
 fn deployment(name: &str) -> ObjectId {
     ObjectId::new(Kind::Deployment, "flux-system", name)
@@ -193,6 +194,7 @@ fn a_commit_whose_image_cannot_be_pulled_is_held_and_undone() {
             attempt: 1,
             lifted: None,
             order: None,
+            removal: false,
         }
     );
     assert_eq!(live.writer, OURS);

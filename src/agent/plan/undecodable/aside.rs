@@ -169,6 +169,7 @@ impl Suspect {
                 attempt: before.map_or(1, again),
                 lifted: None,
                 order: None,
+                removal: false,
             },
             former,
             suspended: !self.suspended || before.is_some_and(|aside| aside.suspended),

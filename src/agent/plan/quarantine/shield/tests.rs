@@ -397,6 +397,7 @@ fn an_operation_that_runs_is_told_of_the_hold_too() {
         attempt: 1,
         lifted: None,
         order: None,
+        removal: false,
     };
     let holding = Shield {
         held: [(server(), hold)].into(),

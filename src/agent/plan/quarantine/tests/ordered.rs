@@ -50,6 +50,7 @@ fn a_person_gives_back_what_the_same_commit_may_apply_now() {
         attempt: 1,
         lifted: Some(rfc3339(cluster.now)),
         order: Some(rfc3339(order)),
+        removal: false,
     };
     assert_eq!(hold(&cluster.objects[&deployment(NAME)]), Some(expected));
     works(&mut cluster);

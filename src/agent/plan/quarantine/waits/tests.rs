@@ -28,6 +28,7 @@ fn a_commit_that_comes_while_an_object_waits_is_told_apart() {
             attempt,
             lifted: None,
             order: None,
+            removal: false,
         };
         let live = cluster.objects.get_mut(&id).unwrap();
         live.fields["metadata"]["annotations"] =

@@ -79,6 +79,7 @@ fn just_what_cannot_be_read_is_replaced_and_the_object_suspended() {
             attempt: 1,
             lifted: None,
             order: None,
+            removal: false,
         },
         former: BTreeMap::from([("/interval".to_owned(), FAR.to_owned())]),
         suspended: true,
