@@ -4,8 +4,9 @@ use time::{Duration, OffsetDateTime};
 
 use super::state::Pod;
 
-/// By then a controller whose tokens are good is ready.
-const READY: Duration = Duration::seconds(30);
+/// By then a controller whose tokens are good is ready. Those of Flux wait 35 s for a Lease that the Pod before could not give
+/// up, as one cannot whose account is gone, and ask for it every 5 to 11 s.
+const READY: Duration = Duration::seconds(50);
 
 /// From when on Pods hold good tokens, if some of these do not: a ServiceAccount that was made anew voids the tokens of Pods
 /// that were there before. Kubernetes tells times in whole seconds. Of a Pod that is as old as the account, whether it works
@@ -43,17 +44,18 @@ mod tests {
             restarts,
             ..Pod::default()
         };
-        let now = made + Duration::seconds(40);
+        let now = made + Duration::seconds(60);
         let good = pod(made, true, 5, 0);
-        let (slow, starts) = (pod(made, false, 5, 0), pod(made, false, 15, 0));
-        let ended = pod(made, false, 39, 1);
+        // One that waits for the Lease of the Pod before has not failed yet.
+        let (slow, waits) = (pod(made, false, 5, 0), pod(made, false, 14, 0));
+        let ended = pod(made, false, 59, 1);
         let (before, after) = (
             pod(made - second, true, 5, 0),
             pod(made + second, false, 5, 3),
         );
         for (pods, sound) in [
             (vec![&good], None),
-            (vec![&starts], None),
+            (vec![&waits], None),
             (vec![&after], None),
             (vec![&slow], Some(made + second)),
             (vec![&ended], Some(made + second)),
