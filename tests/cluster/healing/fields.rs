@@ -10,7 +10,7 @@ use crate::support::world::{FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
 /// What of kustomize-controller people get wrong.
-pub(crate) const WRONG: [&str; 4] = ["image", "arguments", "ServiceAccount", "volume"];
+pub(crate) const WRONG: [&str; 5] = ["image", "arguments", "ServiceAccount", "volume", "probe"];
 
 /// W8: those of kustomize-controller named by `which` are as before. Figures say the `case`.
 pub(crate) fn fields_go_wrong(world: &World, case: &str, which: &[&str]) {
@@ -35,6 +35,12 @@ pub(crate) fn fields_go_wrong(world: &World, case: &str, which: &[&str]) {
             "volume",
             json!([{ "op": "replace", "path": "/spec/template/spec/volumes/0", "value": {
                 "name": "temp", "configMap": { "name": "nobody" },
+            } }]),
+        ),
+        (
+            "probe",
+            json!([{ "op": "replace", "path": format!("{container}/livenessProbe"), "value": {
+                "tcpSocket": { "port": "healthz" },
             } }]),
         ),
     ];
@@ -64,12 +70,13 @@ pub(crate) fn fields_go_wrong(world: &World, case: &str, which: &[&str]) {
 }
 
 /// What the test breaks of a Pod's spec.
-pub(crate) fn chosen(spec: &Value) -> [Value; 4] {
+pub(crate) fn chosen(spec: &Value) -> [Value; 5] {
     let container = &spec["containers"][0];
     [
         container["image"].clone(),
         container["args"].clone(),
         spec["serviceAccountName"].clone(),
         spec["volumes"].clone(),
+        container["livenessProbe"].clone(),
     ]
 }

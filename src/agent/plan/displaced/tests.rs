@@ -20,7 +20,12 @@ fn owned_by_git() -> Cluster {
     good["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
     let pod = good.pointer_mut(POD).unwrap();
     pod["volumes"] = json!([{"name": "data"}, {"name": "temp", "emptyDir": {}}]);
-    pod["containers"][0]["env"] = json!([{"name": "LOG", "value": "info"}]);
+    let container = &mut pod["containers"][0];
+    container["env"] = json!([{"name": "LOG", "value": "info"}]);
+    container["livenessProbe"] =
+        json!({"httpGet": {"path": "/healthz", "port": "healthz"}, "periodSeconds": 10});
+    container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 5}}});
+    good["spec"]["strategy"] = json!({"type": "Recreate"});
     let owner = Some(Mending::default());
     let install = Install::new(&desired_of(kind), &[(id, good)].into(), owner);
     Cluster::working_with(install)
@@ -35,6 +40,22 @@ fn log() -> Item {
         list: "containers",
         container: "manager".to_owned(),
         name: "LOG".to_owned(),
+    }
+}
+
+fn liveness() -> Item {
+    Item::Handler {
+        list: "containers",
+        container: "manager".to_owned(),
+        call: "/livenessProbe",
+    }
+}
+
+fn stopping() -> Item {
+    Item::Handler {
+        list: "containers",
+        container: "manager".to_owned(),
+        call: "/lifecycle/preStop",
     }
 }
 
@@ -106,6 +127,84 @@ fn a_variable_of_another_type_is_mended_and_all_else_left_to_git() {
             .evidence
             .starts_with(&format!("differs at {at};"))
     );
+}
+
+/// W8: the API server says "may not specify more than 1 handler type" to the engine.
+#[test]
+fn a_probe_of_another_kind_is_mended_and_what_else_was_set_of_it_left() {
+    let mut cluster = owned_by_git();
+    let items = vec![liveness(), stopping()];
+    written(&mut cluster, "kubectl-patch", &items, |pod| {
+        let container = &mut pod["containers"][0];
+        container["livenessProbe"] =
+            json!({"tcpSocket": {"port": "healthz"}, "periodSeconds": 10, "timeoutSeconds": 7});
+        container["lifecycle"] = json!({"preStop": {"exec": {"command": ["sleep", "5"]}}});
+    });
+    let plan = cluster.round();
+    assert_eq!(
+        done(&plan),
+        [(Class::ObjectAltered, &Action::Reinstate { items })]
+    );
+    let at = "differs at /spec/template/spec/containers/manager/livenessProbe, \
+              /spec/template/spec/containers/manager/lifecycle/preStop; beside";
+    let said = &plan.findings[0].evidence;
+    assert!(said.starts_with(at), "{said}");
+}
+
+/// W8: the API server says "may not be specified when strategy `type` is 'Recreate'" to the engine.
+#[test]
+fn a_strategy_that_leaves_its_parameters_in_the_way_is_mended() {
+    let mut cluster = owned_by_git();
+    let items = vec![Item::Strategy("strategy")];
+    written(&mut cluster, "kubectl-patch", &items, |_| ());
+    let live = cluster.objects.get_mut(&controller()).unwrap();
+    live.fields["spec"]["strategy"] =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}});
+    let plan = cluster.round();
+    assert_eq!(
+        done(&plan),
+        [(Class::ObjectAltered, &Action::Reinstate { items })]
+    );
+    cluster.settle(20);
+    let strategy = &cluster.objects[&controller()].fields["spec"]["strategy"];
+    assert_eq!(*strategy, json!({"type": "Recreate"}));
+}
+
+/// The engine puts these back itself.
+#[test]
+fn a_probe_or_strategy_that_stands_in_nobodys_way_is_left() {
+    let probe = |probe: Value| {
+        let mut cluster = owned_by_git();
+        written(&mut cluster, "kubectl-patch", &[liveness()], |pod| {
+            pod["containers"][0]["livenessProbe"] = probe.clone();
+        });
+        cluster.plan().findings
+    };
+    let gone = Value::Null;
+    let other_path = json!({"httpGet": {"path": "/", "port": "healthz"}, "timeoutSeconds": 7});
+    assert_eq!([probe(gone), probe(other_path)], [vec![], vec![]]);
+    let strategy = |good: Value, now: Value| {
+        let mut cluster = owned_by_git();
+        let wanted = cluster.install.wanted.get_mut(&controller()).unwrap();
+        let mut expect = wanted.expect.as_ref().clone();
+        expect["spec"]["strategy"] = good;
+        wanted.expect = expect.into();
+        let items = [Item::Strategy("strategy")];
+        written(&mut cluster, "kubectl-patch", &items, |_| ());
+        let live = cluster.objects.get_mut(&controller()).unwrap();
+        live.fields["spec"]["strategy"] = now;
+        cluster.plan().findings
+    };
+    let rolls = |surge: i32| json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge}});
+    let recreates = json!({"type": "Recreate"});
+    for (good, now) in [
+        (rolls(1), recreates),
+        (rolls(1), rolls(2)),
+        (json!({"rollingUpdate": {"maxSurge": 1}}), rolls(2)),
+        (Value::Null, rolls(1)),
+    ] {
+        assert_eq!(strategy(good.clone(), now.clone()), [], "{good} {now}");
+    }
 }
 
 /// W22, W23: a commit may change the type, and people may write what Git can put back.
@@ -206,16 +305,119 @@ fn what_an_engine_applied_and_owns_no_more_than_the_name_of_is_told_apart() {
     }
 }
 
+/// As the API server keeps them: what a person changed is his, and the engine's entry has nothing of it any more.
+#[test]
+fn a_handler_or_strategy_that_somebody_else_owns_in_the_engines_place_is_told_apart() {
+    let container = |owned: Value| json!({"f:containers": {"k:{\"name\":\"manager\"}": owned}});
+    let entry = |manager: &str, operation: &str, spec: Value| -> ManagedFieldsEntry {
+        let entry = json!({
+            "apiVersion": "apps/v1", "manager": manager, "operation": operation,
+            "fieldsType": "FieldsV1", "time": "2026-01-02T03:04:05Z", "fieldsV1": {"f:spec": spec},
+        });
+        serde_json::from_value(entry).unwrap()
+    };
+    let engines = |strategy: Option<&str>, owned: Value| {
+        let mut spec = json!({
+            "f:replicas": {}, "f:selector": {}, "f:template": {"f:spec": container(owned)},
+        });
+        if let Some(name) = strategy {
+            spec[format!("f:{name}")] = json!({"f:type": {}});
+        }
+        entry("kustomize-controller", "Apply", spec)
+    };
+    let probe = json!({".": {}, "f:image": {}, "f:livenessProbe": {
+        "f:httpGet": {"f:path": {}, "f:port": {}}, "f:periodSeconds": {},
+    }});
+    let bare = json!({".": {}, "f:image": {}, "f:livenessProbe": {"f:periodSeconds": {}}});
+    let none = json!({".": {}, "f:image": {}});
+    let persons = |owned: Value| {
+        let pod = container(json!({"f:livenessProbe": owned}));
+        entry(
+            "kubectl-patch",
+            "Update",
+            json!({"f:template": {"f:spec": pod}}),
+        )
+    };
+    let socket = || persons(json!({"f:tcpSocket": {".": {}, "f:port": {}}}));
+    let rolls = || {
+        let rolling = json!({".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}});
+        let strategy = json!({"f:strategy": {"f:rollingUpdate": rolling, "f:type": {}}});
+        entry("kubectl-patch", "Update", strategy)
+    };
+    let strategy = || vec![Item::Strategy("strategy")];
+    for (what, entries, expected) in [
+        (
+            "nobody else has any",
+            vec![engines(None, none.clone())],
+            vec![],
+        ),
+        (
+            "a person's handler, and the engine owns the rest of the probe",
+            vec![engines(Some("strategy"), bare), socket()],
+            vec![liveness()],
+        ),
+        (
+            "the engine never had one, or it is a person's",
+            vec![engines(None, none.clone()), socket()],
+            vec![liveness()],
+        ),
+        (
+            "a person set another field of the probe",
+            vec![
+                engines(None, probe.clone()),
+                persons(json!({"f:timeoutSeconds": {}})),
+            ],
+            vec![],
+        ),
+        (
+            "a commit's handler, which a person wrote once, too",
+            vec![engines(None, probe), socket()],
+            vec![],
+        ),
+        (
+            "a person's strategy",
+            vec![engines(None, none.clone()), rolls()],
+            strategy(),
+        ),
+        (
+            "a commit's strategy",
+            vec![engines(Some("strategy"), none), rolls()],
+            vec![],
+        ),
+    ] {
+        assert_eq!(emptied(Kind::Deployment, &entries), expected, "{what}");
+    }
+}
+
 #[test]
 fn the_patch_names_what_is_to_stay_of_each_item_and_nothing_else() {
     let cluster = owned_by_git();
     let wanted = &cluster.install.wanted[&controller()];
     let volume = json!({"name": "temp", "emptyDir": {}, "$retainKeys": ["emptyDir", "name"]});
     let variable = json!({"name": "LOG", "value": "info", "$retainKeys": ["name", "value"]});
+    let probe = json!({
+        "httpGet": {"path": "/healthz", "port": "healthz"},
+        "exec": null, "tcpSocket": null, "grpc": null, "sleep": null,
+    });
+    let stop = json!({
+        "sleep": {"seconds": 5}, "exec": null, "tcpSocket": null, "grpc": null, "httpGet": null,
+    });
+    let strategy = json!({"type": "Recreate", "rollingUpdate": null});
+    let all = [
+        temp(),
+        log(),
+        liveness(),
+        stopping(),
+        Item::Strategy("strategy"),
+    ];
     assert_eq!(
-        patch(wanted, &[temp(), log()]),
-        json!({"spec": {"template": {"spec": {
-            "volumes": [volume], "containers": [{"name": "manager", "env": [variable]}],
+        patch(wanted, &all),
+        json!({"spec": {"strategy": strategy, "template": {"spec": {
+            "volumes": [volume],
+            "containers": [{
+                "name": "manager", "env": [variable], "livenessProbe": probe,
+                "lifecycle": {"preStop": stop},
+            }],
         }}}})
     );
 }

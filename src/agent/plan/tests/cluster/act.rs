@@ -7,6 +7,7 @@ use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GUARD, MANAGER, REQUESTED_AT, comparable, is_workload};
 use crate::agent::plan::claims::Claim;
+use crate::agent::plan::displaced::Item;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::{self, mark, shield};
 use crate::agent::plan::tests::damage::is_foreign;
@@ -51,6 +52,11 @@ impl Cluster {
                 let wanted = self.install.wanted[id].expect.as_ref().clone();
                 let object = self.objects.get_mut(id).unwrap();
                 object.fields["spec"]["template"] = wanted["spec"]["template"].clone();
+                for item in items {
+                    if let Item::Strategy(field) = item {
+                        object.fields["spec"][*field] = wanted["spec"][*field].clone();
+                    }
+                }
                 object.emptied.retain(|item| !items.contains(item));
                 object.generation += 1;
                 MANAGER.clone_into(&mut object.writer);
