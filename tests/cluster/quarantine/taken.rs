@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use super::stored::migrated_for_git;
-use super::{Catalog, FLUX, rolled, with};
+use super::whole::with;
+use super::{Catalog, FLUX, rolled};
 use crate::healing::LIMIT;
 use crate::support::audit::Mark;
 use crate::support::place::Place;

@@ -219,6 +219,7 @@ fn what_is_held_broken_going_or_marked_by_others_is_not_given_up() {
         attempt: 1,
         lifted: None,
         order: None,
+        removal: false,
     };
     let held = serde_json::to_string(&held).unwrap();
     let cases: [Case<'_>; 5] = [
