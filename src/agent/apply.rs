@@ -257,7 +257,7 @@ impl Hands<'_> {
         Ok(self.learn(id, live))
     }
 
-    /// A volume or a variable with the content that it had, of the object that was seen.
+    /// Just these with the content that they had, of the object that was seen.
     async fn reinstate(&self, id: &ObjectId, items: &[Item]) -> Result<Outcome> {
         let wanted = self.install.wanted.get(id);
         let wanted = wanted.with_context(|| format!("{id} is not part of the install"))?;

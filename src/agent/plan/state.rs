@@ -195,7 +195,7 @@ pub struct Object {
     pub stopped: Option<(String, Option<OffsetDateTime>)>,
     /// What Argo CD applied last of it, where that left a word.
     pub applied: Option<Applied>,
-    /// Volumes and variables that the engine applied and of which it owns no more than the name.
+    /// What the engine applied and whose content is somebody else's now, where only one can be.
     pub emptied: Vec<Item>,
     /// The owner that is its controller, as `Kind name`; empty where there is none.
     pub controller: String,

@@ -305,88 +305,87 @@ fn what_an_engine_applied_and_owns_no_more_than_the_name_of_is_told_apart() {
     }
 }
 
+fn owned(manager: &str, operation: &str, spec: &Value) -> ManagedFieldsEntry {
+    let entry = json!({
+        "apiVersion": "apps/v1", "manager": manager, "operation": operation,
+        "fieldsType": "FieldsV1", "time": "2026-01-02T03:04:05Z", "fieldsV1": {"f:spec": spec},
+    });
+    serde_json::from_value(entry).unwrap()
+}
+
+/// A Pod template of which somebody owns this much of the container.
+fn template(container: &Value) -> Value {
+    json!({"f:spec": {"f:containers": {"k:{\"name\":\"manager\"}": container}}})
+}
+
+/// What an engine owns, where it has the probe like that.
+fn engines(probe: &Value, strategy: bool) -> ManagedFieldsEntry {
+    let mut container = json!({".": {}, "f:image": {}, "f:name": {}});
+    if !probe.is_null() {
+        container["f:livenessProbe"] = probe.clone();
+    }
+    let mut spec = json!({"f:replicas": {}, "f:selector": {}, "f:template": template(&container)});
+    if strategy {
+        spec["f:strategy"] = json!({"f:type": {}});
+    }
+    owned("kustomize-controller", "Apply", &spec)
+}
+
 /// As the API server keeps them: what a person changed is his, and the engine's entry has nothing of it any more.
 #[test]
 fn a_handler_or_strategy_that_somebody_else_owns_in_the_engines_place_is_told_apart() {
-    let container = |owned: Value| json!({"f:containers": {"k:{\"name\":\"manager\"}": owned}});
-    let entry = |manager: &str, operation: &str, spec: Value| -> ManagedFieldsEntry {
-        let entry = json!({
-            "apiVersion": "apps/v1", "manager": manager, "operation": operation,
-            "fieldsType": "FieldsV1", "time": "2026-01-02T03:04:05Z", "fieldsV1": {"f:spec": spec},
-        });
-        serde_json::from_value(entry).unwrap()
+    let by_person = |spec: Value| owned("kubectl-patch", "Update", &spec);
+    let probes = |probe: Value| {
+        let container = json!({"f:livenessProbe": probe});
+        by_person(json!({"f:template": template(&container)}))
     };
-    let engines = |strategy: Option<&str>, owned: Value| {
-        let mut spec = json!({
-            "f:replicas": {}, "f:selector": {}, "f:template": {"f:spec": container(owned)},
-        });
-        if let Some(name) = strategy {
-            spec[format!("f:{name}")] = json!({"f:type": {}});
-        }
-        entry("kustomize-controller", "Apply", spec)
-    };
-    let probe = json!({".": {}, "f:image": {}, "f:livenessProbe": {
-        "f:httpGet": {"f:path": {}, "f:port": {}}, "f:periodSeconds": {},
-    }});
-    let bare = json!({".": {}, "f:image": {}, "f:livenessProbe": {"f:periodSeconds": {}}});
-    let none = json!({".": {}, "f:image": {}});
-    let persons = |owned: Value| {
-        let pod = container(json!({"f:livenessProbe": owned}));
-        entry(
-            "kubectl-patch",
-            "Update",
-            json!({"f:template": {"f:spec": pod}}),
-        )
-    };
-    let socket = || persons(json!({"f:tcpSocket": {".": {}, "f:port": {}}}));
-    let rolls = || {
-        let rolling = json!({".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}});
-        let strategy = json!({"f:strategy": {"f:rollingUpdate": rolling, "f:type": {}}});
-        entry("kubectl-patch", "Update", strategy)
-    };
-    let strategy = || vec![Item::Strategy("strategy")];
-    for (what, entries, expected) in [
+    let socket = || probes(json!({"f:tcpSocket": {".": {}, "f:port": {}}}));
+    let rolling = json!({".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}});
+    let rolls = by_person(json!({"f:strategy": {"f:rollingUpdate": rolling, "f:type": {}}}));
+    let whole = json!({"f:httpGet": {"f:path": {}, "f:port": {}}, "f:periodSeconds": {}});
+    let (rest, none) = (json!({"f:periodSeconds": {}}), Value::Null);
+    let strategy = vec![Item::Strategy("strategy")];
+    for (what, engine, other, expected) in [
         (
-            "nobody else has any",
-            vec![engines(None, none.clone())],
-            vec![],
-        ),
-        (
-            "a person's handler, and the engine owns the rest of the probe",
-            vec![engines(Some("strategy"), bare), socket()],
+            "the handler",
+            engines(&rest, true),
+            socket(),
             vec![liveness()],
         ),
         (
-            "the engine never had one, or it is a person's",
-            vec![engines(None, none.clone()), socket()],
+            "the probe",
+            engines(&none, true),
+            socket(),
             vec![liveness()],
         ),
         (
-            "a person set another field of the probe",
-            vec![
-                engines(None, probe.clone()),
-                persons(json!({"f:timeoutSeconds": {}})),
-            ],
+            "another field of the probe",
+            engines(&whole, true),
+            probes(json!({"f:timeoutSeconds": {}})),
             vec![],
         ),
         (
-            "a commit's handler, which a person wrote once, too",
-            vec![engines(None, probe), socket()],
+            "a handler that a commit brought since",
+            engines(&whole, true),
+            socket(),
             vec![],
         ),
         (
-            "a person's strategy",
-            vec![engines(None, none.clone()), rolls()],
-            strategy(),
+            "the strategy",
+            engines(&whole, false),
+            rolls.clone(),
+            strategy,
         ),
-        (
-            "a commit's strategy",
-            vec![engines(Some("strategy"), none), rolls()],
-            vec![],
-        ),
+        ("a commit's strategy", engines(&whole, true), rolls, vec![]),
     ] {
-        assert_eq!(emptied(Kind::Deployment, &entries), expected, "{what}");
+        assert_eq!(
+            emptied(Kind::Deployment, &[other, engine]),
+            expected,
+            "{what}"
+        );
     }
+    let alone = emptied(Kind::Deployment, &[engines(&none, false)]);
+    assert_eq!(alone, [], "nobody has any");
 }
 
 #[test]

@@ -109,13 +109,12 @@ pub(super) fn ahead<'a>(
 ) -> impl Iterator<Item = (Action, &'a ObjectId)> {
     let mut pruned = removals(install, observed, held).filter(|(id, _)| is_workload(id.kind));
     let pruned = pruned.next().filter(|_| is_at_work(install, observed));
-    let note = pruned.map(|(id, hold)| {
-        let reason = format!("is kept while the engine prunes {id} with a commit");
-        let hold = Hold {
-            reason,
-            ..hold.clone()
+    let note = pruned.map(|(id, first)| {
+        let kept = Hold {
+            reason: format!("is kept while the engine prunes {id} with a commit"),
+            ..first.clone()
         };
-        hold.text()
+        kept.text()
     });
     let at_risk = |id: &ObjectId, wanted: &Wanted| {
         let needed = id.kind == Kind::ServiceAccount || id.kind.is_rbac() || is_workload(id.kind);
