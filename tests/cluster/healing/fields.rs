@@ -10,7 +10,7 @@ use crate::support::world::{FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
 /// What of kustomize-controller people get wrong.
-pub(crate) const WRONG: [&str; 5] = ["image", "arguments", "ServiceAccount", "volume", "probe"];
+pub(crate) const WRONG: [&str; 4] = ["image", "arguments", "ServiceAccount", "volume"];
 
 /// W8: those of kustomize-controller named by `which` are as before. Figures say the `case`.
 pub(crate) fn fields_go_wrong(world: &World, case: &str, which: &[&str]) {
