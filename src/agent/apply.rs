@@ -98,7 +98,7 @@ impl Hands<'_> {
             Action::Hold { note } => self.mark(id, true, Some(note)).await,
             Action::Lift { note } => self.mark(id, false, Some(note)).await,
             Action::Settle => self.mark(id, false, None).await,
-            Action::Relinquish => self.relinquish(id).await,
+            Action::Relinquish { .. } => self.relinquish(id).await,
             Action::Migrate { to } => self.migrate(id, to).await,
             Action::Shield(shield) => self.shield(id, shield).await,
             Action::Aside(turn) => self.aside(id, turn).await,

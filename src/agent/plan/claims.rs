@@ -4,7 +4,7 @@
 //! labels and annotations, by which it knows what it once made.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::fault::Class;
@@ -20,26 +20,61 @@ use crate::wire::api::EngineKind;
 const APPLY: &str = "Apply";
 const METADATA: &str = "f:metadata";
 
+/// How an object of Git's is merged with what others set, where it is not to be the whole (Flux: `Merge`, `IfNotPresent`,
+/// `Ignore`).
+const MERGED: &str = "kustomize.toolkit.fluxcd.io/ssa";
+
 /// Whether the agent owns more of an object than labels and annotations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Claim {
     #[default]
     None,
     Alone,
-    /// An engine has applied it, too, on the server's side.
+    /// An engine has applied some fields of it on the server's side, and there would be no such object without ours.
+    Partly,
+    /// An engine has applied all of it, too.
     Beside,
 }
 
 /// By the managers of the object's fields.
-pub fn of(entries: &[ManagedFieldsEntry]) -> Claim {
+pub fn of(kind: Kind, entries: &[ManagedFieldsEntry]) -> Claim {
+    if !entries.iter().any(claims) {
+        return Claim::None;
+    }
     let engines = [flux::TRAITS.applier, argocd::TRAITS.applier];
-    let beside = engines
+    let applied = entries
         .iter()
-        .any(|engine| entries.iter().any(|e| is_applied_by(e, engine)));
-    match (entries.iter().any(claims), beside) {
-        (false, _) => Claim::None,
-        (true, false) => Claim::Alone,
-        (true, true) => Claim::Beside,
+        .filter(|e| engines.iter().any(|engine| is_applied_by(e, engine)));
+    let mut sets = applied.filter_map(|e| e.fields_v1.as_ref());
+    match sets.next() {
+        None => Claim::Alone,
+        Some(set) if is_whole(kind, &set.0) => Claim::Beside,
+        Some(_) => Claim::Partly,
+    }
+}
+
+/// Whether these fields make an object of that kind that does what its manifest says: what the API server wants to be there, and
+/// what it would take to be empty.
+fn is_whole(kind: Kind, set: &Value) -> bool {
+    let all = |pointers: &[&str]| pointers.iter().all(|at| set.pointer(at).is_some());
+    match kind {
+        Kind::Deployment | Kind::StatefulSet => {
+            let containers = set.pointer("/f:spec/f:template/f:spec/f:containers");
+            let containers = containers.and_then(Value::as_object);
+            let imaged = |all: &Map<String, Value>| {
+                let mut items = all.iter().filter(|(key, _)| *key != ".");
+                items.all(|(_, owned)| owned.get("f:image").is_some())
+            };
+            all(&["/f:spec/f:selector"]) && containers.is_some_and(imaged)
+        }
+        Kind::Service => all(&["/f:spec/f:ports"]),
+        Kind::NetworkPolicy => all(&["/f:spec/f:podSelector"]),
+        Kind::ResourceQuota => all(&["/f:spec/f:hard"]),
+        Kind::CustomResourceDefinition => all(&["/f:spec/f:names", "/f:spec/f:versions"]),
+        Kind::Role | Kind::ClusterRole => all(&["/f:rules"]) || all(&["/f:aggregationRule"]),
+        Kind::RoleBinding | Kind::ClusterRoleBinding => all(&["/f:roleRef", "/f:subjects"]),
+        Kind::ConfigMap => all(&["/f:data"]),
+        _ => all(&["/f:spec"]),
     }
 }
 
@@ -122,18 +157,27 @@ pub(super) fn settled(
             && live.is_some_and(|l| is_ripe(l) && l.marked && quiet(l))
             && !findings.iter().any(|f| f.object == **id)
     });
-    due.map(|(id, _)| step(id, None)).collect()
+    let give = Action::Relinquish {
+        commit: String::new(),
+    };
+    due.map(|(id, _)| step(give.clone(), id, None)).collect()
 }
 
-/// Whether the engine has applied it beside us, and nothing holds it back from Git.
+fn is_to_be_merged(live: &Object) -> bool {
+    let said = live.annotation(MERGED);
+    said.is_some_and(|said| !said.eq_ignore_ascii_case("override"))
+}
+
+/// Whether the engine has applied all of it beside us, and nothing holds it back from Git.
 fn is_ripe(live: &Object) -> bool {
     live.claim == Claim::Beside
+        && !is_to_be_merged(live)
         && live.deleting.is_none()
         && super::quarantine::hold(live).is_none()
 }
 
-/// Objects as a commit wants them, and as the API server does not take them while we own fields of them, too. If they are
-/// refused for another reason, they are so still, and that is told as before.
+/// Objects as a commit wants them, and as the API server does not take them while we own fields of them, too. One that the same
+/// commit is refused for once more has but a part of it in Git, and we take it back: without our fields there is no such object.
 pub(super) fn refused(
     now: OffsetDateTime,
     install: &Install,
@@ -145,26 +189,32 @@ pub(super) fn refused(
     for finding in findings.iter().filter(|f| f.class == Class::ApplyFailed) {
         let key = (finding.class, finding.object.clone());
         let tried = history.faults.get(&key).map(|past| &past.attempts[..]);
-        if tried
-            .and_then(|tried| pace::again(tried, now))
-            .is_some_and(|at| at > now)
-        {
+        let at = tried.and_then(|tried| pace::again(tried, now));
+        if at.is_some_and(|at| at > now) {
             continue;
         }
-        let named = install.wanted.keys().filter(|id| {
-            let live = observed.objects.get(*id);
-            let claimed = live.is_some_and(|live| is_in_the_way(install, observed, live));
-            claimed && is_adjustable(install, id) && finding.evidence.contains(&invalid(id))
-        });
+        let named = install
+            .wanted
+            .keys()
+            .filter(|id| is_adjustable(install, id) && finding.evidence.contains(&invalid(id)));
         let before = steps.len();
-        steps.extend(named.map(|id| step(id, Some(key.clone()))));
+        steps.extend(named.filter_map(|id| {
+            let live = observed.objects.get(id).filter(|l| l.deleting.is_none())?;
+            let commit = super::quarantine::commit(install, observed, id);
+            let given = history.given.get(id) == Some(&commit);
+            let action = match live.claim {
+                Claim::None if given && !live.marked => Action::Apply,
+                Claim::Alone if !given && applies_at_server(install, observed) => {
+                    Action::Relinquish { commit }
+                }
+                Claim::Beside if !given && !is_to_be_merged(live) => Action::Relinquish { commit },
+                Claim::None | Claim::Alone | Claim::Partly | Claim::Beside => return None,
+            };
+            Some(step(action, id, Some(key.clone())))
+        }));
         if steps.len() > before {
             // It would try again after minutes.
-            steps.push(Step {
-                action: Action::Nudge,
-                target: finding.object.clone(),
-                cause: Some(key),
-            });
+            steps.push(step(Action::Nudge, &finding.object, Some(key)));
         }
     }
     steps
@@ -175,9 +225,9 @@ fn is_adjustable(install: &Install, id: &ObjectId) -> bool {
     install.may_be_gits(id) && id.kind != Kind::CustomResourceDefinition
 }
 
-/// Whether our fields count when the engine applies. Argo CD patches by itself what it was not told to apply on the server's side.
-fn is_in_the_way(install: &Install, observed: &Observed, live: &Object) -> bool {
-    let at_the_server = || match install.traits.kind {
+/// Whether our fields count when the engine applies: Argo CD patches by itself what it was not told to apply on the server's side.
+fn applies_at_server(install: &Install, observed: &Observed) -> bool {
+    match install.traits.kind {
         EngineKind::Flux => true,
         EngineKind::Argocd => {
             let root = observed.objects.get(&install.sync);
@@ -185,11 +235,6 @@ fn is_in_the_way(install: &Install, observed: &Observed, live: &Object) -> bool 
             let mut options = options.and_then(Value::as_array).into_iter().flatten();
             options.any(|option| option == "ServerSideApply=true")
         }
-    };
-    match live.claim {
-        Claim::None => false,
-        Claim::Alone => live.deleting.is_none() && at_the_server(),
-        Claim::Beside => live.deleting.is_none(),
     }
 }
 
@@ -200,9 +245,9 @@ fn invalid(id: &ObjectId) -> String {
     format!("{}{dot}{group} \"{}\" is invalid", id.kind, id.name)
 }
 
-fn step(id: &ObjectId, cause: Option<super::Key>) -> Step {
+fn step(action: Action, id: &ObjectId, cause: Option<super::Key>) -> Step {
     Step {
-        action: Action::Relinquish,
+        action,
         target: id.clone(),
         cause,
     }

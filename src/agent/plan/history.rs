@@ -172,8 +172,13 @@ impl History {
                     self.settled.insert(step.target.clone(), live.mark());
                 }
             }
-            // Given up, the object is as it was.
-            (action, Outcome::Done) if *action != Action::Relinquish => {
+            // The object is as it was.
+            (Action::Relinquish { commit }, Outcome::Done) => {
+                if !commit.is_empty() {
+                    self.given.insert(step.target.clone(), commit.clone());
+                }
+            }
+            (_, Outcome::Done) => {
                 self.settled.remove(&step.target);
                 self.last_write = Some(now);
                 if step.target.name == KNOWN_HOSTS {
@@ -182,8 +187,7 @@ impl History {
             }
             (
                 _,
-                Outcome::Done
-                | Outcome::Unchanged
+                Outcome::Unchanged
                 | Outcome::Failed(_)
                 | Outcome::Unserved(_)
                 | Outcome::Forbidden(_)

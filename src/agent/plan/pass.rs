@@ -129,7 +129,7 @@ fn looks_itself(action: &Action) -> bool {
         | Action::Start { .. }
         | Action::Unpin { .. }
         | Action::Nudge
-        | Action::Relinquish
+        | Action::Relinquish { .. }
         | Action::Retry => true,
         Action::Create
         | Action::CreateHeld { .. }

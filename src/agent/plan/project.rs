@@ -119,7 +119,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         ours: entries
             .iter()
             .any(|e| matches!(e.manager.as_deref(), Some(MANAGER | KEPT | GUARD))),
-        claim: claims::of(&entries),
+        claim: claims::of(kind, &entries),
         marked: entries.iter().any(marks),
         stopped: stopper(&entries),
         applied: applied::of(kind, applied.as_deref(), &entries),

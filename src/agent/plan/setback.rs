@@ -55,6 +55,7 @@ impl History {
         let Self {
             faults,
             settled: _,
+            given: _,
             // The API server's, and only held against itself.
             ran_beside: _,
             adopted: _,

@@ -335,6 +335,8 @@ pub struct History {
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
     /// When a write that is against no fault came to nothing, by its object: the last times in a row, oldest first.
     pub vain: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
+    /// Objects that were given to the engine because a commit was refused for them, and that commit.
+    pub given: BTreeMap<ObjectId, String>,
     /// Roots and canaries whose controllers owe an answer.
     pub silent: BTreeMap<ObjectId, Silence>,
 }

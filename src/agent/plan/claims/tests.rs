@@ -41,7 +41,7 @@ fn both() -> (Value, Value) {
     });
     let gits = json!({
         "f:metadata": {"f:labels": {"f:a": {}, "f:kustomize.toolkit.fluxcd.io/name": {}}},
-        "f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"manager\"}": {
+        "f:spec": {"f:selector": {}, "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"manager\"}": {
             ".": {}, "f:name": {}, "f:image": {}, "f:args": {},
         }}}}},
     });
@@ -59,12 +59,12 @@ fn the_engine_owns_all_but_the_metadata_of_what_both_applied() {
         entry("kustomize-controller", "Apply", "apps/v1", &gits),
         controller,
     ]));
-    assert_eq!(of(&before), Claim::Beside);
+    assert_eq!(of(Kind::Deployment, &before), Claim::Beside);
     let mut metadata = ours.clone();
     metadata.as_object_mut().unwrap().remove("f:spec");
     let mut all = gits.clone();
     all["f:spec"] = json!({
-        "f:replicas": {},
+        "f:replicas": {}, "f:selector": {},
         "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"manager\"}": {
             ".": {}, "f:name": {}, "f:image": {}, "f:args": {},
             "f:ports": {"k:{\"containerPort\":8080,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
@@ -77,7 +77,7 @@ fn the_engine_owns_all_but_the_metadata_of_what_both_applied() {
     ]));
     let given = given_up(&before, "kustomize-controller").unwrap();
     assert_eq!(given, after);
-    assert_eq!(of(&given), Claim::None);
+    assert_eq!(of(Kind::Deployment, &given), Claim::None);
     assert_eq!(given_up(&given, "kustomize-controller"), None, "once");
 }
 
@@ -96,7 +96,7 @@ fn what_the_engine_has_not_applied_in_that_version_becomes_an_entry_of_its_own()
         let mut before = vec![entry("linesman", "Apply", "apps/v1", &ours)];
         before.extend(there.clone());
         let before = entries(&json!(before));
-        assert_eq!(of(&before), claim, "{there:?}");
+        assert_eq!(of(Kind::Deployment, &before), claim, "{there:?}");
         let mut after: Vec<Value> = there.into_iter().collect();
         after.push(entry("linesman", "Apply", "apps/v1", &metadata));
         after.push(entry("kustomize-controller", "Apply", "apps/v1", &content));
@@ -148,9 +148,100 @@ fn what_others_own_and_what_we_say_in_metadata_is_no_claim() {
         scaled,
         json!({"manager": "linesman", "operation": "Apply"}),
     ]);
-    assert_eq!(of(&entries(&all)), Claim::None);
+    assert_eq!(of(Kind::Deployment, &entries(&all)), Claim::None);
     assert_eq!(given_up(&entries(&all), "kustomize-controller"), None);
-    assert_eq!(of(&[]), Claim::None);
+    assert_eq!(of(Kind::Deployment, &[]), Claim::None);
+}
+
+/// Git may have but a part of an object, beside what the agent has of it: without that there is no such object.
+#[test]
+fn an_object_of_which_the_engine_applied_a_part_is_not_given_up() {
+    let manager = |owned: Value| json!({"k:{\"name\":\"manager\"}": owned});
+    let containers = |all: &Value| json!({"f:spec": {"f:selector": {}, "f:template": {"f:spec": {"f:containers": all}}}});
+    let image = json!({".": {}, "f:image": {}, "f:name": {}});
+    let sidecar =
+        json!({"k:{\"name\":\"proxy\"}": image, "k:{\"name\":\"manager\"}": {"f:args": {}}});
+    let spec = |fields: Value| json!({"f:spec": fields});
+    for (kind, set, claim) in [
+        (
+            Kind::Deployment,
+            containers(&manager(image.clone())),
+            Claim::Beside,
+        ),
+        (
+            Kind::Deployment,
+            containers(&manager(json!({"f:args": {}}))),
+            Claim::Partly,
+        ),
+        (Kind::Deployment, containers(&sidecar), Claim::Partly),
+        (
+            Kind::Deployment,
+            spec(json!({"f:replicas": {}})),
+            Claim::Partly,
+        ),
+        (Kind::Service, spec(json!({"f:ports": {}})), Claim::Beside),
+        (Kind::Service, spec(json!({"f:type": {}})), Claim::Partly),
+        (Kind::ClusterRole, json!({"f:rules": {}}), Claim::Beside),
+        (
+            Kind::ClusterRole,
+            json!({"f:metadata": {"f:labels": {"f:a": {}}}}),
+            Claim::Partly,
+        ),
+        (
+            Kind::ClusterRoleBinding,
+            json!({"f:roleRef": {}, "f:subjects": {}}),
+            Claim::Beside,
+        ),
+        (
+            Kind::ClusterRoleBinding,
+            json!({"f:roleRef": {}}),
+            Claim::Partly,
+        ),
+        (
+            Kind::NetworkPolicy,
+            spec(json!({"f:podSelector": {}})),
+            Claim::Beside,
+        ),
+        (
+            Kind::NetworkPolicy,
+            spec(json!({"f:policyTypes": {}})),
+            Claim::Partly,
+        ),
+        (
+            Kind::ConfigMap,
+            json!({"f:data": {"f:a": {}}}),
+            Claim::Beside,
+        ),
+        (Kind::ConfigMap, json!({"f:immutable": {}}), Claim::Partly),
+        (
+            Kind::ResourceQuota,
+            spec(json!({"f:hard": {}})),
+            Claim::Beside,
+        ),
+        (
+            Kind::ResourceQuota,
+            spec(json!({"f:scopes": {}})),
+            Claim::Partly,
+        ),
+        (
+            Kind::CustomResourceDefinition,
+            spec(json!({"f:names": {}, "f:versions": {}})),
+            Claim::Beside,
+        ),
+        (
+            Kind::CustomResourceDefinition,
+            spec(json!({"f:conversion": {}})),
+            Claim::Partly,
+        ),
+        (Kind::Receiver, spec(json!({"f:type": {}})), Claim::Beside),
+        (Kind::Receiver, json!({"f:metadata": {}}), Claim::Partly),
+    ] {
+        let all = json!([
+            entry("linesman", "Apply", "v1", &spec(json!({"f:a": {}}))),
+            entry("kustomize-controller", "Apply", "v1", &set),
+        ]);
+        assert_eq!(of(kind, &entries(&all)), claim, "{kind} {set}");
+    }
 }
 
 fn controller() -> ObjectId {
@@ -176,7 +267,10 @@ fn taken() -> Cluster {
 }
 
 fn given(plan: &Plan) -> Vec<&ObjectId> {
-    let steps = plan.steps.iter().filter(|s| s.action == Action::Relinquish);
+    let steps = plan
+        .steps
+        .iter()
+        .filter(|s| matches!(s.action, Action::Relinquish { .. }));
     steps.map(|step| &step.target).collect()
 }
 
@@ -190,7 +284,7 @@ fn what_git_owns_is_given_up_once_it_has_worked_for_a_while() {
             cluster.round();
         }
         let all = cluster.steps.iter().map(|(_, step)| step);
-        let all = all.filter(|step| step.action == Action::Relinquish);
+        let all = all.filter(|step| matches!(step.action, Action::Relinquish { .. }));
         all.map(|step| step.target.clone()).collect()
     };
     assert_eq!(given_until(&mut cluster, due - Duration::minutes(1)), []);
@@ -222,7 +316,7 @@ fn what_is_held_broken_going_or_marked_by_others_is_not_given_up() {
         removal: false,
     };
     let held = serde_json::to_string(&held).unwrap();
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 7] = [
         ("held", &|live| {
             live.fields["metadata"]["annotations"][HELD] = json!(held);
         }),
@@ -230,6 +324,10 @@ fn what_is_held_broken_going_or_marked_by_others_is_not_given_up() {
         ("going", &|live| live.deleting = Some(start())),
         ("marked by others", &|live| live.marked = false),
         ("ours alone", &|live| live.claim = Claim::Alone),
+        ("Git's in part", &|live| live.claim = Claim::Partly),
+        ("to be merged", &|live| {
+            live.fields["metadata"]["annotations"][MERGED] = json!("merge");
+        }),
     ];
     for (case, change) in cases {
         let mut cluster = taken();
@@ -276,11 +374,44 @@ fn what_keeps_the_engine_from_a_commit_is_given_up_at_once_and_the_engine_asked_
         assert_eq!(
             plan.steps,
             [
-                step(Action::Relinquish, controller()),
+                step(
+                    Action::Relinquish {
+                        commit: "main@sha1:1".to_owned()
+                    },
+                    controller()
+                ),
                 step(Action::Nudge, root),
             ]
         );
     }
+}
+
+/// Git has but a part of the object, which does without our fields even less.
+#[test]
+fn what_the_same_commit_is_refused_for_again_is_taken_back_once() {
+    let mut cluster = Cluster::working();
+    let commit = "main@sha1:1".to_owned();
+    let step = Step {
+        action: Action::Relinquish { commit },
+        target: controller(),
+        cause: None,
+    };
+    let observed = cluster.observed();
+    let (now, done) = (cluster.now, crate::agent::plan::history::Outcome::Done);
+    cluster.history.acted(now, &step, &done, &observed);
+    let claims = |cluster: &mut Cluster, claim| {
+        cluster.objects.get_mut(&controller()).unwrap().claim = claim;
+        let plan = refused_by(cluster, &said("source-controller"));
+        let steps = plan.steps.into_iter().filter(|s| s.target == controller());
+        steps.map(|step| step.action).collect::<Vec<Action>>()
+    };
+    assert_eq!(claims(&mut cluster, Claim::None), [Action::Apply]);
+    assert_eq!(claims(&mut cluster, Claim::Alone), []);
+    // Of another commit it is not known.
+    let given = cluster.history.given.get_mut(&controller()).unwrap();
+    "main@sha1:0".clone_into(given);
+    assert_eq!(claims(&mut cluster, Claim::None), []);
+    assert_eq!(claims(&mut cluster, Claim::Alone).len(), 1);
 }
 
 #[test]
@@ -288,10 +419,17 @@ fn another_refusal_gives_up_nothing() {
     let mut given_up_already = taken();
     let live = given_up_already.objects.get_mut(&controller()).unwrap();
     live.claim = Claim::None;
+    let (mut in_part, mut to_be_merged) = (taken(), taken());
+    let live = in_part.objects.get_mut(&controller()).unwrap();
+    live.claim = Claim::Partly;
+    let live = to_be_merged.objects.get_mut(&controller()).unwrap();
+    live.fields["metadata"]["annotations"][MERGED] = json!("Merge");
     let root = "Kustomization.kustomize.toolkit.fluxcd.io \"flux-system\" is invalid: spec.path: Invalid value";
     let crd = "CustomResourceDefinition.apiextensions.k8s.io \"gitrepositories.source.toolkit.fluxcd.io\" is invalid: spec: x";
     for (cluster, message) in [
         (given_up_already, said("source-controller")),
+        (in_part, said("source-controller")),
+        (to_be_merged, said("source-controller")),
         (taken(), said("web")),
         (
             taken(),

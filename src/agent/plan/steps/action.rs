@@ -86,8 +86,11 @@ pub enum Action {
     },
     /// It works again: forget that it was held.
     Settle,
-    /// Give the fields that we applied to the engine, which applies the object from Git.
-    Relinquish,
+    /// Give the fields that we applied to the engine, which applies the object from Git; `commit` is the one that was refused
+    /// for them, if one was.
+    Relinquish {
+        commit: String,
+    },
     /// Write all objects of a CRD in this version, and forget the others.
     Migrate {
         to: String,
@@ -127,7 +130,7 @@ impl Action {
             | Self::Hold { .. }
             | Self::Lift { .. }
             | Self::Settle
-            | Self::Relinquish
+            | Self::Relinquish { .. }
             | Self::Migrate { .. }
             | Self::Shield(_)
             | Self::Aside(_) => false,
@@ -170,7 +173,7 @@ impl Action {
             Self::Hold { .. } => "hold",
             Self::Lift { .. } => "lift",
             Self::Settle => "settle",
-            Self::Relinquish => "relinquish",
+            Self::Relinquish { .. } => "relinquish",
             Self::Migrate { .. } => "migrate",
             Self::Shield(_) => "shield",
             Self::Aside(turn) => turn.what.as_str(),

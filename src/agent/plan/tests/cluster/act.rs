@@ -121,7 +121,7 @@ impl Cluster {
             Action::Hold { note } => self.annotate(id, true, Some(note)),
             Action::Lift { note } => self.annotate(id, false, Some(note)),
             Action::Settle => self.annotate(id, false, None),
-            Action::Relinquish => {
+            Action::Relinquish { .. } => {
                 self.objects.get_mut(id).unwrap().claim = Claim::None;
                 Outcome::Done
             }
@@ -340,7 +340,7 @@ pub(super) fn assert_harmless(step: &Step) {
         | Action::Hold { .. }
         | Action::Lift { .. }
         | Action::Settle
-        | Action::Relinquish
+        | Action::Relinquish { .. }
         | Action::Unpin { .. } => {}
     }
 }
