@@ -1,11 +1,11 @@
 //! The same judgement with Argo CD as the engine.
 
 use super::*;
-use crate::agent::engine::argocd::SKIP;
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::state::Child;
 
+mod asked;
 mod given_up;
+mod installed;
 
 const CONTROLLER: &str = "argocd-application-controller";
 
@@ -33,37 +33,6 @@ impl Cluster {
         let old = root.fields["status"].as_object_mut().unwrap();
         old.extend(status.as_object().unwrap().clone());
     }
-}
-
-#[test]
-fn what_pods_read_is_there_before_them_and_the_project_before_the_root() {
-    let mut cluster = Cluster::empty_of(EngineKind::Argocd);
-    cluster.settle(100);
-    let order: Vec<&ObjectId> = cluster
-        .steps
-        .iter()
-        .filter(|(_, s)| matches!(s.action, Action::Create | Action::WriteSecret))
-        .map(|(_, s)| &s.target)
-        .collect();
-    let first = |kind| order.iter().position(|o| o.kind == kind).unwrap();
-    let last = |kind| order.iter().rposition(|o| o.kind == kind).unwrap();
-    assert_eq!(first(Kind::Namespace), 0);
-    let pods = first(Kind::Deployment).min(first(Kind::StatefulSet));
-    for kind in [
-        Kind::Role,
-        Kind::RoleBinding,
-        Kind::ConfigMap,
-        Kind::Secret,
-        Kind::ClusterRoleBinding,
-    ] {
-        assert!(last(kind) < pods, "{kind}: {order:?}");
-    }
-    assert!(
-        last(Kind::AppProject) < first(Kind::Application),
-        "{order:?}"
-    );
-    let took = cluster.steps.last().unwrap().0 - start();
-    assert!(took < Duration::seconds(30), "{took}");
 }
 
 /// F51, F52, F53, F24: what is gone or changed comes back.
@@ -125,25 +94,6 @@ fn each_missing_or_changed_object_has_its_class_and_step() {
             [(class, action, id.name.as_str())]
         );
     }
-}
-
-/// What people set beside our keys is theirs; a heal of ours leaves it alone.
-#[test]
-fn settings_that_people_add_are_no_drift() {
-    let mut cluster = working();
-    let config = id(Kind::ConfigMap, "argocd-cm");
-    let data = &mut cluster.objects.get_mut(&config).unwrap().fields["data"];
-    data["url"] = json!("https://argocd.example.org");
-    assert_eq!(cluster.plan().findings, Vec::new());
-    let keys = cluster.install.keys_of(&config).unwrap();
-    let ours: Vec<&String> = keys["data"].as_object().unwrap().keys().collect();
-    assert_eq!(
-        ours,
-        [
-            "resource.customizations.health.argoproj.io_Application",
-            "timeout.reconciliation"
-        ]
-    );
 }
 
 /// F54: ended at most three times an hour.
@@ -237,103 +187,6 @@ fn a_redis_of_which_only_other_applications_say_that_nobody_reaches_it_is_restar
     let mut cluster = working();
     let young = seen(&mut cluster, Duration::minutes(1));
     assert_eq!(young.findings, Vec::new());
-}
-
-/// F12, W39: no answer for 90 s although the Pod is ready.
-#[test]
-fn a_controller_that_does_not_answer_is_restarted_and_one_that_was_not_asked_is_not() {
-    let mut cluster = working();
-    cluster.now += Duration::hours(1);
-    assert_eq!(remedies(&cluster.plan()), []);
-    let root = cluster.install.sync.clone();
-    let asked = rfc3339(cluster.now);
-    let annotations =
-        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
-    annotations[PROBED_AT] = json!(asked);
-    annotations[REFRESH] = json!("normal");
-    cluster.now += Duration::seconds(90);
-    assert_eq!(remedies(&cluster.plan()), []);
-    cluster.now += Duration::seconds(1);
-    assert_eq!(
-        remedies(&cluster.plan()),
-        [(Class::QueueWedged, "restart", CONTROLLER)]
-    );
-    // Who stops the root stops its answers, too.
-    let annotations =
-        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
-    annotations[SKIP] = json!("true");
-    assert_eq!(remedies(&cluster.plan()), []);
-}
-
-/// F12: `argocd app get --refresh`, or a webhook, long after our own probe was answered.
-#[test]
-fn a_refresh_that_somebody_else_asks_for_is_no_controller_that_hangs() {
-    let mut cluster = working();
-    let root = cluster.install.sync.clone();
-    let asked = rfc3339(cluster.now);
-    cluster.now += Duration::seconds(1);
-    cluster.says(&json!({"reconciledAt": rfc3339(cluster.now)}));
-    let annotations =
-        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
-    annotations[PROBED_AT] = json!(asked);
-    annotations[REFRESH] = json!("normal");
-    cluster.now += Duration::seconds(130);
-    assert_eq!(remedies(&cluster.plan()), []);
-    // Had it been at work, it would have looked by itself meanwhile.
-    cluster.now += Duration::seconds(11);
-    assert_eq!(
-        remedies(&cluster.plan()),
-        [(Class::QueueWedged, "restart", CONTROLLER)]
-    );
-}
-
-/// W2: what the kubelet brings a moment later is asked for until it is there, for two minutes.
-#[test]
-fn host_keys_that_were_just_written_are_asked_for_until_they_are_read() {
-    let mut cluster = working();
-    let root = cluster.install.sync.clone();
-    let nudged = |cluster: &Cluster| {
-        let plan = cluster.plan();
-        plan.steps.iter().any(|s| s.action == Action::Nudge)
-    };
-    cluster.history.host_keys = Some(cluster.now);
-    assert!(!nudged(&cluster), "its probe is answered");
-    let annotations =
-        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
-    annotations[PROBED_AT] = json!(rfc3339(cluster.now));
-    annotations[REFRESH] = json!("normal");
-    for (later, asked) in [(4, false), (1, true), (80, true), (35, false)] {
-        cluster.now += Duration::seconds(later);
-        assert_eq!(nudged(&cluster), asked, "{later} s later");
-    }
-    let annotations =
-        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
-    annotations[PROBED_AT] = json!(rfc3339(cluster.now));
-    annotations.as_object_mut().unwrap().remove(REFRESH);
-    let doubt = json!({"type": "ComparisonError", "message": "knownhosts: key is unknown"});
-    cluster.says(&json!({"conditions": [doubt], "reconciledAt": rfc3339(cluster.now)}));
-    cluster.now += Duration::seconds(5);
-    assert!(!nudged(&cluster), "nothing says that this will be over");
-    cluster.history.host_keys = Some(cluster.now);
-    assert!(nudged(&cluster));
-}
-
-/// A controller that should have looked by itself and has not is asked before the next probe is due.
-#[test]
-fn a_stale_root_is_asked_at_once() {
-    let mut cluster = working();
-    cluster.install.policy.probe_every = Duration::hours(1);
-    cluster.says(&json!({"reconciledAt": rfc3339(cluster.now)}));
-    for (silent, asked) in [(140, false), (141, true)] {
-        let mut later = cluster.observed();
-        let now = cluster.now + Duration::seconds(silent);
-        for scope in later.scopes.values_mut() {
-            scope.answered = Some(now);
-        }
-        let plan = plan(now, &cluster.install, &later, &cluster.history);
-        let nudges = plan.steps.iter().filter(|s| s.action == Action::Nudge);
-        assert_eq!(nudges.count() == 1, asked, "{silent} s");
-    }
 }
 
 /// F29: whoever stops the root means it; a path that was changed meanwhile is told apart.
@@ -444,43 +297,6 @@ fn a_pod_of_a_former_version_that_is_waited_for_is_deleted() {
     }
 }
 
-/// F45: unlike Flux', its install says nothing of whose it is.
-#[test]
-fn an_argo_cd_that_was_there_before_is_only_observed() {
-    let mut cluster = working();
-    cluster.history.adopted = false;
-    let server = id(Kind::Deployment, "argocd-repo-server");
-    let live = cluster.objects.get_mut(&server).unwrap();
-    live.ours = false;
-    "kubectl".clone_into(&mut live.writer);
-    let plan = cluster.plan();
-    assert_eq!((plan.mode, plan.steps), (Mode::ObserveOnly, Vec::new()));
-    cluster.history.adopted = true;
-    assert_eq!(cluster.plan().mode, Mode::Act);
-}
-
-/// Asked before its repo-server was up, the controller would look again only after a minute.
-#[test]
-fn a_root_that_stumbled_over_argo_cds_own_parts_is_asked_again_soon() {
-    let mut cluster = working();
-    let refused = "rpc error: code = Unavailable desc = connection error: dial tcp 10.96.0.7:8081";
-    for (message, asked) in [
-        (refused, true),
-        ("failed to list refs: no such host", false),
-    ] {
-        let condition = json!({"type": "ComparisonError", "message": message});
-        let now = rfc3339(cluster.now);
-        cluster.says(&json!({"conditions": [condition], "reconciledAt": now}));
-        cluster.now += Duration::seconds(6);
-        let nudge = cluster
-            .plan()
-            .steps
-            .iter()
-            .any(|s| s.action == Action::Nudge);
-        assert_eq!(nudge, asked, "{message}");
-    }
-}
-
 /// W7: how many Pods there are is left to people, as the manifest does; that there are none is not.
 #[test]
 fn a_workload_without_a_number_in_the_manifest_is_only_mended_at_zero() {
@@ -495,87 +311,4 @@ fn a_workload_without_a_number_in_the_manifest_is_only_mended_at_zero() {
         let expected: &[_] = if mended { &expected } else { &[] };
         assert_eq!(remedies(&cluster.plan()), expected, "{replicas}");
     }
-}
-
-/// Argo CD itself would leave it so for a minute or two.
-#[test]
-fn applications_that_were_looked_at_before_their_project_was_known_are_asked_again() {
-    let mut cluster = working();
-    let trouble = |text: &str| Child {
-        trouble: Some(("InvalidSpecError".to_owned(), text.to_owned())),
-        ..Child::default()
-    };
-    let missing = "Application referencing project default which does not exist";
-    let mut observed = cluster.observed();
-    observed.children = Arc::new(BTreeMap::from([
-        (id(Kind::Application, "web"), trouble(missing)),
-        (id(Kind::Application, "other"), trouble("no destination")),
-    ]));
-    let asked = |cluster: &Cluster| -> Vec<String> {
-        let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
-        let nudges = plan.steps.iter().filter(|s| s.action == Action::Nudge);
-        nudges.map(|s| s.target.name.clone()).collect()
-    };
-    assert_eq!(asked(&cluster), ["web"]);
-    cluster
-        .history
-        .nudged
-        .insert(id(Kind::Application, "web"), cluster.now);
-    assert_eq!(asked(&cluster), Vec::<String>::new());
-}
-
-/// F24: a catalog that brings Argo CD's manifest brings the manifest's host keys, and a snapshot has what was live then.
-#[test]
-fn a_snapshot_makes_nobody_elses_host_keys_known_good() {
-    let known = id(Kind::ConfigMap, "argocd-ssh-known-hosts-cm");
-    let theirs = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {
-            "name": known.name, "namespace": "argocd",
-            "annotations": {"argocd.argoproj.io/tracking-id": "engine:/ConfigMap:argocd/argocd-ssh-known-hosts-cm"},
-        },
-        "data": {"ssh_known_hosts": "elsewhere.test ssh-ed25519 AAAA"},
-    });
-    let snapshot = BTreeMap::from([(known.clone(), theirs)]);
-    let install = Install::new(
-        &desired_of(EngineKind::Argocd),
-        &snapshot,
-        Some(Mending::default()),
-    );
-    let usual = install_of(EngineKind::Argocd);
-    assert!(!install.wanted[&known].git_owned);
-    assert_eq!(install.body(&known), usual.body(&known));
-    assert_eq!(install.wanted[&known].expect, usual.wanted[&known].expect);
-}
-
-/// W32: all of an install that is elsewhere is elsewhere, and finds itself there.
-#[test]
-fn an_install_in_another_namespace_has_nothing_in_the_usual_one() {
-    let mut desired = desired_of(EngineKind::Argocd);
-    let bundle = desired.install.bundle.as_ref().clone();
-    desired.install.bundle = Arc::new(bundle.within("gitops"));
-    let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
-    let usual = install_of(EngineKind::Argocd);
-    let there = |id: &ObjectId| {
-        let of_cluster = id.namespace.is_empty();
-        let own = id.kind == Kind::Namespace;
-        let namespace = if of_cluster { "" } else { "gitops" };
-        ObjectId::new(id.kind, namespace, if own { "gitops" } else { &id.name })
-    };
-    let moved: Vec<ObjectId> = usual.wanted.keys().map(there).collect();
-    let all: Vec<ObjectId> = install.wanted.keys().cloned().collect();
-    let sorted = |mut ids: Vec<ObjectId>| {
-        ids.sort();
-        ids
-    };
-    assert_eq!(sorted(all), sorted(moved));
-    for id in install.wanted.keys() {
-        let body = install.body(id).unwrap();
-        let text = body.to_string();
-        assert!(!text.contains(r#""namespace":"argocd""#), "{id}: {text}");
-        assert_eq!(crate::agent::engine::place(&body).as_ref(), Some(id));
-    }
-    let roots = [&install.source, &install.sync, &install.secret];
-    assert!(roots.iter().all(|id| id.namespace == "gitops"));
-    assert_eq!(install.namespace, "gitops");
 }
