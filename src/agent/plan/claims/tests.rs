@@ -153,94 +153,68 @@ fn what_others_own_and_what_we_say_in_metadata_is_no_claim() {
     assert_eq!(of(Kind::Deployment, &[]), Claim::None);
 }
 
+/// What becomes of our claim beside these fields of the engine's.
+fn beside(kind: Kind, set: &Value) -> Claim {
+    let all = json!([
+        entry("linesman", "Apply", "v1", &json!({"f:spec": {"f:a": {}}})),
+        entry("kustomize-controller", "Apply", "v1", set),
+    ]);
+    of(kind, &entries(&all))
+}
+
 /// Git may have but a part of an object, beside what the agent has of it: without that there is no such object.
 #[test]
 fn an_object_of_which_the_engine_applied_a_part_is_not_given_up() {
-    let manager = |owned: Value| json!({"k:{\"name\":\"manager\"}": owned});
-    let containers = |all: &Value| json!({"f:spec": {"f:selector": {}, "f:template": {"f:spec": {"f:containers": all}}}});
-    let image = json!({".": {}, "f:image": {}, "f:name": {}});
-    let sidecar =
-        json!({"k:{\"name\":\"proxy\"}": image, "k:{\"name\":\"manager\"}": {"f:args": {}}});
-    let spec = |fields: Value| json!({"f:spec": fields});
-    for (kind, set, claim) in [
-        (
-            Kind::Deployment,
-            containers(&manager(image.clone())),
-            Claim::Beside,
-        ),
-        (
-            Kind::Deployment,
-            containers(&manager(json!({"f:args": {}}))),
-            Claim::Partly,
-        ),
-        (Kind::Deployment, containers(&sidecar), Claim::Partly),
-        (
-            Kind::Deployment,
-            spec(json!({"f:replicas": {}})),
-            Claim::Partly,
-        ),
-        (Kind::Service, spec(json!({"f:ports": {}})), Claim::Beside),
-        (Kind::Service, spec(json!({"f:type": {}})), Claim::Partly),
-        (Kind::ClusterRole, json!({"f:rules": {}}), Claim::Beside),
-        (
-            Kind::ClusterRole,
-            json!({"f:metadata": {"f:labels": {"f:a": {}}}}),
-            Claim::Partly,
-        ),
-        (
-            Kind::ClusterRoleBinding,
-            json!({"f:roleRef": {}, "f:subjects": {}}),
-            Claim::Beside,
-        ),
-        (
-            Kind::ClusterRoleBinding,
-            json!({"f:roleRef": {}}),
-            Claim::Partly,
-        ),
-        (
-            Kind::NetworkPolicy,
-            spec(json!({"f:podSelector": {}})),
-            Claim::Beside,
-        ),
-        (
-            Kind::NetworkPolicy,
-            spec(json!({"f:policyTypes": {}})),
-            Claim::Partly,
-        ),
-        (
-            Kind::ConfigMap,
-            json!({"f:data": {"f:a": {}}}),
-            Claim::Beside,
-        ),
-        (Kind::ConfigMap, json!({"f:immutable": {}}), Claim::Partly),
-        (
-            Kind::ResourceQuota,
-            spec(json!({"f:hard": {}})),
-            Claim::Beside,
-        ),
-        (
-            Kind::ResourceQuota,
-            spec(json!({"f:scopes": {}})),
-            Claim::Partly,
-        ),
-        (
-            Kind::CustomResourceDefinition,
-            spec(json!({"f:names": {}, "f:versions": {}})),
-            Claim::Beside,
-        ),
-        (
-            Kind::CustomResourceDefinition,
-            spec(json!({"f:conversion": {}})),
-            Claim::Partly,
-        ),
-        (Kind::Receiver, spec(json!({"f:type": {}})), Claim::Beside),
-        (Kind::Receiver, json!({"f:metadata": {}}), Claim::Partly),
+    for (kind, whole, part) in [
+        (Kind::Service, "/f:spec/f:ports", "/f:spec/f:type"),
+        (Kind::NetworkPolicy, "/f:spec/f:podSelector", "/f:spec/f:a"),
+        (Kind::ResourceQuota, "/f:spec/f:hard", "/f:spec/f:scopes"),
+        (Kind::Role, "/f:rules", "/f:metadata/f:labels"),
+        (Kind::ClusterRole, "/f:aggregationRule", "/f:metadata"),
+        (Kind::ConfigMap, "/f:data/f:a", "/f:immutable"),
+        (Kind::Receiver, "/f:spec/f:type", "/f:metadata/f:labels"),
     ] {
-        let all = json!([
-            entry("linesman", "Apply", "v1", &spec(json!({"f:a": {}}))),
-            entry("kustomize-controller", "Apply", "v1", &set),
-        ]);
-        assert_eq!(of(kind, &entries(&all)), claim, "{kind} {set}");
+        let set = |pointer: &str| {
+            let parts = pointer.trim_start_matches('/').rsplit('/');
+            parts.fold(json!({}), |within, part| json!({part: within}))
+        };
+        assert_eq!(beside(kind, &set(whole)), Claim::Beside, "{kind}");
+        assert_eq!(beside(kind, &set(part)), Claim::Partly, "{kind}");
+    }
+    for kind in [Kind::RoleBinding, Kind::ClusterRoleBinding] {
+        let mut set = json!({"f:roleRef": {}});
+        assert_eq!(beside(kind, &set), Claim::Partly);
+        set["f:subjects"] = json!({});
+        assert_eq!(beside(kind, &set), Claim::Beside);
+    }
+    let mut crd = json!({"f:spec": {"f:names": {}}});
+    let kind = Kind::CustomResourceDefinition;
+    assert_eq!(beside(kind, &crd), Claim::Partly);
+    crd["f:spec"]["f:versions"] = json!({});
+    assert_eq!(beside(kind, &crd), Claim::Beside);
+}
+
+#[test]
+fn a_controller_is_whole_with_its_selector_and_an_image_in_each_container() {
+    let image = json!({".": {}, "f:image": {}, "f:name": {}});
+    let args = json!({"f:args": {}});
+    let spec = |containers: Value| {
+        let pod = json!({"f:containers": containers});
+        json!({"f:spec": {"f:selector": {}, "f:template": {"f:spec": pod}}})
+    };
+    let (one, other) = ("k:{\"name\":\"manager\"}", "k:{\"name\":\"proxy\"}");
+    let mut unselected = spec(json!({one: image}));
+    let of_spec = unselected["f:spec"].as_object_mut().unwrap();
+    of_spec.remove("f:selector");
+    for (set, claim) in [
+        (spec(json!({one: image, ".": {}})), Claim::Beside),
+        (spec(json!({one: args})), Claim::Partly),
+        (spec(json!({one: args, other: image})), Claim::Partly),
+        (unselected, Claim::Partly),
+        (json!({"f:spec": {"f:replicas": {}}}), Claim::Partly),
+    ] {
+        assert_eq!(beside(Kind::Deployment, &set), claim, "{set}");
+        assert_eq!(beside(Kind::StatefulSet, &set), claim, "{set}");
     }
 }
 
@@ -416,29 +390,27 @@ fn what_the_same_commit_is_refused_for_again_is_taken_back_once() {
 
 #[test]
 fn another_refusal_gives_up_nothing() {
-    let mut given_up_already = taken();
-    let live = given_up_already.objects.get_mut(&controller()).unwrap();
-    live.claim = Claim::None;
-    let (mut in_part, mut to_be_merged) = (taken(), taken());
-    let live = in_part.objects.get_mut(&controller()).unwrap();
-    live.claim = Claim::Partly;
-    let live = to_be_merged.objects.get_mut(&controller()).unwrap();
-    live.fields["metadata"]["annotations"][MERGED] = json!("Merge");
-    let root = "Kustomization.kustomize.toolkit.fluxcd.io \"flux-system\" is invalid: spec.path: Invalid value";
-    let crd = "CustomResourceDefinition.apiextensions.k8s.io \"gitrepositories.source.toolkit.fluxcd.io\" is invalid: spec: x";
-    for (cluster, message) in [
-        (given_up_already, said("source-controller")),
-        (in_part, said("source-controller")),
-        (to_be_merged, said("source-controller")),
-        (taken(), said("web")),
-        (
-            taken(),
-            "Deployment/flux-system/source-controller not ready".to_owned(),
-        ),
-        (taken(), root.to_owned()),
-        (taken(), crd.to_owned()),
+    let refusal = said("source-controller");
+    let cases: [Case<'_>; 3] = [
+        ("given up already", &|live| live.claim = Claim::None),
+        ("Git's in part", &|live| live.claim = Claim::Partly),
+        ("to be merged", &|live| {
+            live.fields["metadata"]["annotations"][MERGED] = json!("Merge");
+        }),
+    ];
+    for (case, change) in cases {
+        let mut cluster = taken();
+        change(cluster.objects.get_mut(&controller()).unwrap());
+        assert_eq!(given(&refused_by(&cluster, &refusal)), NOTHING, "{case}");
+    }
+    let another = said("web");
+    for message in [
+        another.as_str(),
+        "Deployment/flux-system/source-controller not ready",
+        "Kustomization.kustomize.toolkit.fluxcd.io \"flux-system\" is invalid: spec.path: Invalid value",
+        "CustomResourceDefinition.apiextensions.k8s.io \"gitrepositories.source.toolkit.fluxcd.io\" is invalid: spec: x",
     ] {
-        let plan = refused_by(&cluster, &message);
+        let plan = refused_by(&taken(), message);
         assert_eq!(given(&plan), NOTHING, "{message}");
     }
 }
