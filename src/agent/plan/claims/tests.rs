@@ -10,6 +10,8 @@ use crate::agent::plan::tests::{Cluster, start};
 use crate::agent::plan::{Plan, plan};
 use crate::clock::rfc3339;
 
+mod refused;
+
 /// What is given up.
 const NOTHING: [&ObjectId; 0] = [];
 
@@ -314,124 +316,4 @@ fn what_is_held_broken_going_or_marked_by_others_is_not_given_up() {
         let targets: Vec<ObjectId> = steps.into_iter().map(|s| s.target).collect();
         assert_eq!(targets, [other()], "{case}");
     }
-}
-
-/// As kustomize-controller passes on what the API server says of a second volume type.
-fn said(name: &str) -> String {
-    format!(
-        "Deployment/flux-system/{name} dry-run failed (Invalid): Deployment.apps \"{name}\" is invalid: \
-         spec.template.spec.volumes[1].persistentVolumeClaim: Forbidden: may not specify more than 1 volume type"
-    )
-}
-
-fn refused_by(cluster: &Cluster, message: &str) -> Plan {
-    let mut observed = cluster.observed();
-    let root = Arc::make_mut(observed.objects.get_mut(&cluster.install.sync).unwrap());
-    root.fields["status"]["conditions"] = json!([
-        {"type": "Ready", "status": "False", "reason": "ReconciliationFailed", "message": message}
-    ]);
-    plan(cluster.now, &cluster.install, &observed, &cluster.history)
-}
-
-/// F39: the commit that brings the engine is refused for what we own of it, whether Git has applied the object before or not.
-#[test]
-fn what_keeps_the_engine_from_a_commit_is_given_up_at_once_and_the_engine_asked_to_try_again() {
-    for cluster in [Cluster::working(), taken()] {
-        let plan = refused_by(&cluster, &said("source-controller"));
-        let root = cluster.install.sync.clone();
-        let key = (Class::ApplyFailed, root.clone());
-        let step = |action, target| Step {
-            action,
-            target,
-            cause: Some(key.clone()),
-        };
-        assert_eq!(
-            plan.steps,
-            [
-                step(
-                    Action::Relinquish {
-                        commit: "main@sha1:1".to_owned()
-                    },
-                    controller()
-                ),
-                step(Action::Nudge, root),
-            ]
-        );
-    }
-}
-
-/// Git has but a part of the object, which does without our fields even less.
-#[test]
-fn what_the_same_commit_is_refused_for_again_is_taken_back_once() {
-    let mut cluster = Cluster::working();
-    let commit = "main@sha1:1".to_owned();
-    let step = Step {
-        action: Action::Relinquish { commit },
-        target: controller(),
-        cause: None,
-    };
-    let observed = cluster.observed();
-    let (now, done) = (cluster.now, crate::agent::plan::history::Outcome::Done);
-    cluster.history.acted(now, &step, &done, &observed);
-    let claims = |cluster: &mut Cluster, claim| {
-        cluster.objects.get_mut(&controller()).unwrap().claim = claim;
-        let plan = refused_by(cluster, &said("source-controller"));
-        let steps = plan.steps.into_iter().filter(|s| s.target == controller());
-        steps.map(|step| step.action).collect::<Vec<Action>>()
-    };
-    assert_eq!(claims(&mut cluster, Claim::None), [Action::Apply]);
-    assert_eq!(claims(&mut cluster, Claim::Alone), []);
-    // Of another commit it is not known.
-    let given = cluster.history.given.get_mut(&controller()).unwrap();
-    "main@sha1:0".clone_into(given);
-    assert_eq!(claims(&mut cluster, Claim::None), []);
-    assert_eq!(claims(&mut cluster, Claim::Alone).len(), 1);
-}
-
-#[test]
-fn another_refusal_gives_up_nothing() {
-    let refusal = said("source-controller");
-    let cases: [Case<'_>; 3] = [
-        ("given up already", &|live| live.claim = Claim::None),
-        ("Git's in part", &|live| live.claim = Claim::Partly),
-        ("to be merged", &|live| {
-            live.fields["metadata"]["annotations"][MERGED] = json!("Merge");
-        }),
-    ];
-    for (case, change) in cases {
-        let mut cluster = taken();
-        change(cluster.objects.get_mut(&controller()).unwrap());
-        assert_eq!(given(&refused_by(&cluster, &refusal)), NOTHING, "{case}");
-    }
-    let another = said("web");
-    for message in [
-        another.as_str(),
-        "Deployment/flux-system/source-controller not ready",
-        "Kustomization.kustomize.toolkit.fluxcd.io \"flux-system\" is invalid: spec.path: Invalid value",
-        "CustomResourceDefinition.apiextensions.k8s.io \"gitrepositories.source.toolkit.fluxcd.io\" is invalid: spec: x",
-    ] {
-        let plan = refused_by(&taken(), message);
-        assert_eq!(given(&plan), NOTHING, "{message}");
-    }
-}
-
-/// A call that comes to nothing is not made again every time that anything happens.
-#[test]
-fn a_vain_attempt_is_spaced() {
-    let mut cluster = taken();
-    let key = (Class::ApplyFailed, cluster.install.sync.clone());
-    let message = said("source-controller");
-    for _ in 0..12 {
-        let now = cluster.now;
-        cluster
-            .history
-            .faults
-            .entry(key.clone())
-            .or_default()
-            .attempts
-            .push(now);
-    }
-    assert_eq!(given(&refused_by(&cluster, &message)), NOTHING);
-    cluster.now += Duration::seconds(31);
-    assert_eq!(given(&refused_by(&cluster, &message)), [&controller()]);
 }
