@@ -319,26 +319,21 @@ fn told_what_was_gone(
         let heal = new.iter().find(|h| h["class"] == "CrdTerminating");
         let remade = heal.map_or(Value::Null, |heal| heal["scene"]["remade"].clone());
         let named = remade["objects"].as_array().into_iter().flatten();
-        let named: BTreeSet<String> = named
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect();
-        let pruned = others();
-        let (ours, beside): (BTreeSet<&String>, BTreeSet<&String>) =
-            named.iter().partition(|name| expected.contains(*name));
-        let was_pruned = |name: &&&String| {
-            let name = name.rsplit(['/', ' ']).next();
-            name.is_some_and(|name| pruned.contains(name))
-        };
+        let named: Vec<&str> = named.filter_map(Value::as_str).collect();
         let count = remade["count"].as_u64().unwrap_or_default();
-        // Of many, the first are named.
-        let all = u64::try_from(named.len()).unwrap() == count;
-        let right = !named.is_empty()
-            && beside.iter().all(|name| was_pruned(&name))
-            && if all {
-                ours.len() == expected.len()
-            } else {
-                count >= u64::try_from(expected.len()).unwrap()
-            };
+        let told = |many: usize| count == u64::try_from(many).unwrap();
+        let (ours, beside): (Vec<&str>, Vec<&str>) =
+            named.iter().partition(|name| expected.contains(**name));
+        let right = if beside.is_empty() {
+            // Of many, the first are named.
+            told(gone.len()) && !named.is_empty() && expected.iter().zip(&ours).all(|(a, b)| a == b)
+        } else {
+            let pruned = others();
+            let was_pruned =
+                |name: &&str| pruned.contains(name.rsplit(['/', ' ']).next().unwrap_or_default());
+            let all = told(named.len()) && ours.len() == expected.len();
+            beside.iter().all(was_pruned) && (all || count > u64::try_from(named.len()).unwrap())
+        };
         if right {
             Ok(())
         } else {
