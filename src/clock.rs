@@ -14,6 +14,9 @@ pub fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }
 
+/// The last year of times that are read from outside.
+const LAST_YEAR: i32 = 9000;
+
 /// A clock that was read once and goes on by the monotonic one, so that setting a wall clock moves it at no end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steady {
@@ -73,8 +76,21 @@ pub fn rfc3339(at: OffsetDateTime) -> String {
     )
 }
 
+/// In UTC. What no clock shows is no time: anybody may write one into an object, and to each time that is read something is added.
 pub fn parse_rfc3339(text: &str) -> Option<OffsetDateTime> {
-    OffsetDateTime::parse(text, &Rfc3339).ok()
+    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    at.checked_to_offset(time::UtcOffset::UTC).filter(is_shown)
+}
+
+/// The same of nanoseconds since 1970.
+pub fn from_nanoseconds(nanoseconds: i128) -> Option<OffsetDateTime> {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok()?;
+    Some(at).filter(is_shown)
+}
+
+/// A time to which centuries can be added.
+fn is_shown(at: &OffsetDateTime) -> bool {
+    (0..=LAST_YEAR).contains(&at.year())
 }
 
 /// Random bytes of the system's generator.
@@ -109,6 +125,31 @@ mod tests {
             read
         );
         assert_eq!(Steady::new(i64::MAX, at).at(at), OffsetDateTime::UNIX_EPOCH);
+    }
+
+    #[test]
+    fn a_time_that_no_clock_shows_is_none() {
+        let read = datetime!(2026-01-02 03:04:05 UTC);
+        for (text, told) in [
+            ("2026-01-02T03:04:05Z", Some(read)),
+            ("2026-01-02T04:04:05+01:00", Some(read)),
+            // What Go has for no time at all.
+            (
+                "0001-01-01T00:00:00Z",
+                Some(datetime!(0001-01-01 00:00 UTC)),
+            ),
+            ("0000-01-01T00:00:00+23:59", None),
+            ("9001-01-01T00:00:00Z", None),
+            ("9999-12-31T23:59:59Z", None),
+            ("9999-12-31T23:59:59-01:00", None),
+            ("2026-01-02", None),
+        ] {
+            assert_eq!(parse_rfc3339(text), told, "{text}");
+        }
+        let (now, end) = (read.unix_timestamp_nanos(), i128::MAX);
+        assert_eq!(from_nanoseconds(now), Some(read));
+        let far = datetime!(9999-12-31 23:59:59 UTC).unix_timestamp_nanos();
+        assert_eq!([far, end, -end].map(from_nanoseconds), [None; 3]);
     }
 
     #[cfg(target_os = "linux")]

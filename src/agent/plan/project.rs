@@ -20,6 +20,7 @@ use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
 use crate::agent::engine::{GIT_OWNER, GUARD, KEPT, MANAGER, TRACKING, comparable};
 use crate::bundle::Kind;
+use crate::clock;
 
 mod pod;
 
@@ -280,7 +281,7 @@ pub fn lease(live: &DynamicObject, seen: OffsetDateTime) -> Option<(String, Leas
     let lease = Lease {
         uid: live.metadata.uid.clone()?,
         holder: holder.to_owned(),
-        renewed: crate::clock::parse_rfc3339(text("/spec/renewTime")?)?,
+        renewed: clock::parse_rfc3339(text("/spec/renewTime")?)?,
         seen,
     };
     Some((controller.to_owned(), lease))
@@ -406,7 +407,7 @@ pub fn inventory(plural: &str, live: &DynamicObject) -> Option<Value> {
 }
 
 pub fn at(time: &Time) -> Option<OffsetDateTime> {
-    OffsetDateTime::from_unix_timestamp_nanos(time.0.as_nanosecond()).ok()
+    clock::from_nanoseconds(time.0.as_nanosecond())
 }
 
 fn short(text: &str) -> String {

@@ -16,10 +16,7 @@ fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
         (controller.as_str(), read.holder.as_str()),
         ("source-controller", "source-controller-7f")
     );
-    assert_eq!(
-        crate::clock::rfc3339(read.renewed),
-        "2026-01-02T03:04:05.678Z"
-    );
+    assert_eq!(clock::rfc3339(read.renewed), "2026-01-02T03:04:05.678Z");
     // F13: Argo CD's has a name of its own.
     let of_argo_cd = lease(&live("58ac56fa.applicationsets.argoproj.io"), seen);
     let (controller, _) = of_argo_cd.unwrap();
@@ -103,7 +100,7 @@ fn the_writer_is_who_scaled_last_and_not_who_wrote_the_status() {
     let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
     assert_eq!(object.writer, "kubectl");
     assert_eq!(
-        object.written.map(crate::clock::rfc3339).as_deref(),
+        object.written.map(clock::rfc3339).as_deref(),
         Some("2026-01-02T03:10:00.000Z")
     );
 }

@@ -20,7 +20,7 @@ use crate::agent::plan::state::{History, Observed};
 use crate::agent::plan::steps::{Action, Step};
 use crate::agent::plan::window::{MAINTENANCE, counts};
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::{parse_rfc3339, rfc3339};
+use crate::clock::{from_nanoseconds, parse_rfc3339, rfc3339};
 
 /// Takes the place of what cannot be read. Nobody else writes it in this way, so that it tells who wrote the field last,
 /// and it does no harm where somebody resumes the object without a look at it.
@@ -407,7 +407,7 @@ fn writers<'a>(
     entries.filter_map(move |entry| {
         entry.fields_v1.as_ref()?.0.pointer(&path)?;
         let at = entry.time.as_ref().map(|at| at.0.as_nanosecond());
-        let at = at.and_then(|at| OffsetDateTime::from_unix_timestamp_nanos(at).ok());
+        let at = at.and_then(from_nanoseconds);
         Some((entry.manager.as_deref().unwrap_or_default(), at))
     })
 }
