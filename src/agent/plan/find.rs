@@ -10,7 +10,8 @@ use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
 use super::{
-    burst, children, evidence, foreign, giveback, health, latent, quarantine, redis, witness,
+    account, burst, children, evidence, foreign, giveback, health, latent, quarantine, redis,
+    scene, witness,
 };
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::flux::{self, SIGNERS};
@@ -139,6 +140,7 @@ pub fn find(
         }
     }
     health::workloads(now, install, observed, &mut found);
+    account::outlived(now, install, observed, history, &mut found);
     health::roots(now, install, observed, history, &mut found);
     health::canaries(now, install, observed, history, &mut found);
     witness::silent(now, install, observed, &mut found);
@@ -149,6 +151,10 @@ pub fn find(
     latent::blocked(install, observed, &mut found);
     latent::clocks(install, &mut found);
     evidence::complete(install, observed, &mut found);
+    for finding in &mut found {
+        // Engines name what they asked by its whole URL.
+        finding.evidence = scene::masked(&finding.evidence);
+    }
     found
 }
 

@@ -8,7 +8,7 @@ use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{account, barred, busy, failed, full, latent, redis, silence, undecodable};
+use super::{barred, busy, failed, full, latent, redis, silence, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::bundle::{Kind, ObjectId};
@@ -119,7 +119,6 @@ pub(super) fn workloads(
         found.push(finding);
     }
     failed::left(install, observed, found);
-    stale_tokens(now, install, observed, found);
 }
 
 /// A StatefulSet waits for its Pod to become ready before it makes one of a newer version: a Pod that never does so
@@ -188,27 +187,6 @@ pub(super) fn refused(live: &Object) -> Option<(Class, String)> {
     }
     let class = barred::class(message).unwrap_or(Class::NotAvailable);
     Some((class, message.to_owned()))
-}
-
-fn stale_tokens(
-    now: OffsetDateTime,
-    install: &Install,
-    observed: &Observed,
-    found: &mut Vec<Finding>,
-) {
-    for id in install
-        .wanted
-        .keys()
-        .filter(|id| id.kind == Kind::ServiceAccount)
-    {
-        let Some(made) = observed.objects.get(id).and_then(|live| live.created) else {
-            continue;
-        };
-        if account::sound_from(now, made, pods_of(observed, &id.name)).is_some() {
-            let text = "its Pods hold tokens of the ServiceAccount that was there before";
-            found.push(Finding::new(Class::ServiceAccountMissing, id, text));
-        }
-    }
 }
 
 /// What source and sync say about themselves, and probes that nobody answers.

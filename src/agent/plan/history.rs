@@ -7,6 +7,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::burst;
 use super::fault::Budget;
+use super::health::pods_of;
 use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
@@ -143,6 +144,7 @@ impl History {
     /// The install is another one: what was tried with the old one says nothing of it.
     pub fn changed(&mut self) {
         self.settled.clear();
+        self.voided.clear();
         self.faults.retain(|(_, id), _| !id.kind.installable());
     }
 
@@ -156,6 +158,9 @@ impl History {
     ) {
         self.counted(now, step, outcome);
         self.tried(step, outcome);
+        if *outcome == Outcome::Done {
+            self.voids(&step.target, observed);
+        }
         if let (Action::CutRights { uid }, Outcome::Done) = (&step.action, outcome) {
             self.cut.insert(step.target.clone(), uid.clone());
         }
@@ -193,6 +198,14 @@ impl History {
                 | Outcome::Forbidden(_)
                 | Outcome::Refused(_),
             ) => {}
+        }
+    }
+
+    /// Notes whose tokens are void, if it is a ServiceAccount that was not there.
+    fn voids(&mut self, account: &ObjectId, observed: &Observed) {
+        if account.kind == Kind::ServiceAccount && !observed.objects.contains_key(account) {
+            let uids = pods_of(observed, &account.name).map(|pod| pod.uid.clone());
+            self.voided.insert(account.clone(), uids.collect());
         }
     }
 

@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 use super::state::Object;
 use crate::agent::engine::is_workload;
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::rfc3339;
+use crate::clock::{from_nanoseconds, rfc3339};
 use crate::manifests::AGENT;
 use crate::wire::report::{ObjectCondition, ObjectEvent, Scene};
 
@@ -98,7 +98,7 @@ pub fn last(event: &Event) -> Option<OffsetDateTime> {
 }
 
 fn moment(at: Timestamp) -> Option<OffsetDateTime> {
-    OffsetDateTime::from_unix_timestamp_nanos(at.as_nanosecond()).ok()
+    from_nanoseconds(at.as_nanosecond())
 }
 
 fn told(at: OffsetDateTime, event: &Event) -> ObjectEvent {
@@ -122,8 +122,15 @@ pub fn fits(room: &mut usize, text: &str) -> bool {
     left.is_some()
 }
 
-/// In one line, cut, and without a password: a URL may hold one before its host.
+/// In one line, cut, and without a password.
 fn safe(text: &str) -> String {
+    let shown = masked(text);
+    let line = shown.chars().map(|c| if c.is_control() { ' ' } else { c });
+    line.take(MAX_TEXT).collect()
+}
+
+/// Without a password: a URL may hold one before its host.
+pub(super) fn masked(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("://") {
@@ -135,13 +142,16 @@ fn safe(text: &str) -> String {
                 let name = user.split(':').next().unwrap_or_default();
                 shown.extend([name, ":***@", host]);
             }
+            // A token alone stands where a name does.
+            Some((_, host)) if before.ends_with("http") || before.ends_with("https") => {
+                shown.extend(["***@", host]);
+            }
             _ => shown.push_str(authority),
         }
         rest = tail;
     }
     shown.push_str(rest);
-    let line = shown.chars().map(|c| if c.is_control() { ' ' } else { c });
-    line.take(MAX_TEXT).collect()
+    shown
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ impl History {
             faults,
             settled: _,
             given: _,
+            voided: _,
             // The API server's, and only held against itself.
             ran_beside: _,
             adopted: _,

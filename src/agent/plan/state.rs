@@ -337,6 +337,8 @@ pub struct History {
     pub vain: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
     /// Objects that were given to the engine because a commit was refused for them, and that commit.
     pub given: BTreeMap<ObjectId, String>,
+    /// The Pods, by UID, that were there when the agent made their ServiceAccount again, which was gone: their tokens are void.
+    pub voided: BTreeMap<ObjectId, BTreeSet<String>>,
     /// Roots and canaries whose controllers owe an answer.
     pub silent: BTreeMap<ObjectId, Silence>,
 }

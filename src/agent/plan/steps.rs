@@ -10,7 +10,7 @@ use super::pace::allowed;
 use super::quarantine::{self, root};
 use super::state::{History, Object, Observed, Past};
 use super::undecodable::aside;
-use super::{account, displaced, full, health};
+use super::{account, displaced, full};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::{GUARD, Install, is_workload};
 use crate::bundle::{Kind, ObjectId};
@@ -49,7 +49,7 @@ pub fn steps(
         let actions = if guarded || dies(finding) {
             guard(install, observed, finding)
         } else {
-            remedy(now, install, observed, (finding, past))
+            remedy(now, install, (observed, history), (finding, past))
         };
         steps.extend(actions.into_iter().map(|(action, target)| Step {
             action: cleared(observed, history, action, &target),
@@ -178,7 +178,7 @@ fn pruners(install: &Install, observed: &Observed) -> &'static [(Kind, &'static 
 fn remedy(
     now: OffsetDateTime,
     install: &Install,
-    observed: &Observed,
+    (observed, history): (&Observed, &History),
     (finding, past): (&Finding, &Past),
 ) -> Vec<(Action, ObjectId)> {
     let id = &finding.object;
@@ -191,8 +191,8 @@ fn remedy(
     match finding.class {
         Class::ServiceAccountMissing => match live.and_then(|l| l.created) {
             Some(made) => {
-                let pods = health::pods_of(observed, &id.name);
-                let before = account::sound_from(now, made, pods).unwrap_or(made);
+                let sound = account::sound_from(now, id, observed, history);
+                let before = sound.unwrap_or(made);
                 one(Action::RestartPods { before })
             }
             None => one(Action::Create),

@@ -304,27 +304,6 @@ fn a_workload_that_does_not_come_up_is_told_once_with_what_is_known_of_it() {
     assert_eq!(of_workloads(&cluster, &cluster.observed()), []);
 }
 
-/// F2: its token is of the one that was there before.
-#[test]
-fn a_pod_that_is_older_than_its_service_account_holds_a_void_token() {
-    let id = ObjectId::new(Kind::ServiceAccount, "flux-system", "source-controller");
-    for (made, pod, told) in [(0, -1, true), (0, 0, false), (0, 1, false), (1, -1, false)] {
-        let mut cluster = Cluster::working();
-        let at = |seconds| cluster.now + Duration::seconds(seconds);
-        let (made, pod) = (at(made), at(pod));
-        cluster.objects.get_mut(&id).unwrap().created = Some(made);
-        let of_pod = cluster.pods.get_mut("source-controller").unwrap();
-        (of_pod.created, of_pod.ready) = (Some(pod), true);
-        let expected: &[_] = if told {
-            &[(Class::ServiceAccountMissing, id.clone())]
-        } else {
-            &[]
-        };
-        let found = of_workloads(&cluster, &cluster.observed());
-        assert_eq!(found, expected, "{made} {pod}");
-    }
-}
-
 #[test]
 fn the_revision_is_known_when_source_and_sync_agree_on_it() {
     let mut cluster = Cluster::working();

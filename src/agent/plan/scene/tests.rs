@@ -106,6 +106,7 @@ fn no_password_of_a_url_is_told() {
         ),
         ("https://ann:se@cret@git.test", "https://ann:***@git.test"),
         ("ssh://git@git.test/a", "ssh://git@git.test/a"),
+        ("GET https://token@git.test/a", "GET https://***@git.test/a"),
         ("a\nb://c", "a b://c"),
         ("mail ann@git.test", "mail ann@git.test"),
         ("http://a:b@c http://d:e@f", "http://a:***@c http://d:***@f"),

@@ -225,6 +225,10 @@ impl Cluster {
                     if runs {
                         let pod = self.pods.entry(id.name.clone()).or_default();
                         pod.app.clone_from(&id.name);
+                        if pod.uid.is_empty() {
+                            self.serial += 1;
+                            pod.uid = format!("pod-{}", self.serial);
+                        }
                         pod.created.get_or_insert(self.now);
                         pod.running = pod.created;
                     }
