@@ -116,7 +116,8 @@ pub fn hold(live: &Object) -> Option<Hold> {
 }
 
 /// All that is held. What Applications remember counts for an object that lost its own word, with its former life or
-/// otherwise; not where somebody put another word there.
+/// otherwise; not where somebody put another word there, and not what an Application says of an object that another one
+/// brings: teams write their own.
 pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held> {
     let argocd = install.traits.kind == EngineKind::Argocd;
     let of_objects = install.wanted.keys().filter_map(|id| {
@@ -131,7 +132,7 @@ pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held>
         for (id, hold) in &said.held {
             let live = observed.objects.get(id);
             let speaks = live.is_some_and(|live| live.annotation(HELD).is_some());
-            if install.wanted.contains_key(id) && !speaks {
+            if install.wanted.contains_key(id) && !speaks && brings(install, observed, owner, id) {
                 all.entry(id.clone()).or_insert_with(|| Held {
                     hold: hold.clone(),
                     owner: owner.clone(),
@@ -140,6 +141,20 @@ pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held>
         }
     }
     all
+}
+
+/// Whether the Application brings the object, or the root does, which has all of the catalog below it. Of an object that is gone, and
+/// of which nobody knows who brought it, one beside the engine may.
+fn brings(install: &Install, observed: &Observed, application: &ObjectId, id: &ObjectId) -> bool {
+    let live = observed.objects.get(id).map(|live| &live.fields);
+    let known = install.wanted.get(id).map(|w| w.expect.as_ref());
+    let named = [live, known].into_iter().flatten();
+    let mut named = named.filter_map(|fields| shield::owner(&install.namespace, fields));
+    *application == install.sync
+        || match named.next() {
+            Some(owner) => owner == *application,
+            None => live.is_none() && application.namespace == install.namespace,
+        }
 }
 
 /// Whether the object is as the engine last applied it from Git.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Owner, TRACKING, options, owner};
-use super::{application, owned, server};
+use super::super::{HOLDS, Owner, TRACKING, options, owner};
+use super::{application, holds, owned, rfc3339, server};
 use crate::bundle::{Kind, ObjectId};
 
 /// A commit's operation has no result yet when the first of its objects are applied.
@@ -82,6 +82,33 @@ fn junk_in_an_applications_annotation_is_no_hold() {
             ..Owner::default()
         };
         assert_eq!(said, nothing, "{junk}");
+    }
+}
+
+/// Whoever may write an Application would hold the controllers at what they were.
+#[test]
+fn what_an_application_says_of_an_object_that_another_one_brings_is_no_hold() {
+    let mut cluster = owned("engine");
+    let id = server();
+    let record = json!({
+        "held": [{
+            "group": "apps", "kind": "Deployment", "namespace": "argocd", "name": id.name,
+            "revision": "1", "since": rfc3339(cluster.now), "reason": "r", "attempt": 1,
+        }],
+        "former": {"ignoreDifferences": null, "syncOptions": null},
+    });
+    let record = record.to_string();
+    for (by, held) in [("tenant", false), ("engine", true)] {
+        let mut forged = cluster.applications[&application("engine")].clone();
+        forged["metadata"]["name"] = json!(by);
+        forged["metadata"]["annotations"] = json!({HOLDS: record});
+        let before = cluster.applications.insert(application(by), forged);
+        let holds = holds(&cluster.install, &cluster.observed());
+        assert_eq!(holds.contains_key(&id), held, "{by}");
+        match before {
+            Some(before) => drop(cluster.applications.insert(application(by), before)),
+            None => drop(cluster.applications.remove(&application(by))),
+        }
     }
 }
 
