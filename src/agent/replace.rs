@@ -132,6 +132,7 @@ async fn unpin(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> {
         field_manager: Some(GUARD.to_owned()),
         ..PatchParams::default()
     };
+    let mut first = None;
     for (served, live) in sync_objects(kube, objects).await? {
         if !is_pinned(site.traits, &live) {
             continue;
@@ -148,12 +149,18 @@ async fn unpin(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> {
             Ok(_) => {}
             Err(error) if is_code(&error, &[404, 409]) => {}
             Err(error) => {
-                let what = format!("take the finalizers from {} {name}", served.kind);
-                return Err(error).context(what);
+                let answered = matches!(error.downcast_ref(), Some(kube::Error::Api(_)));
+                let error =
+                    error.context(format!("take the finalizers from {} {name}", served.kind));
+                // One that is refused keeps no other one pinned.
+                if !answered {
+                    return Err(error);
+                }
+                first.get_or_insert(error);
             }
         }
     }
-    Ok(())
+    first.map_or(Ok(()), Err)
 }
 
 /// Deletes the Leases of controllers that ended: without rights they could not give them up, and should this engine come

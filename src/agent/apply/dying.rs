@@ -155,10 +155,11 @@ impl Hands<'_> {
         })
     }
 
-    /// Takes the engine's finalizers from objects that are being deleted.
+    /// Takes the engine's finalizers from objects that are being deleted. One that is refused keeps no other one back: until they
+    /// are gone the engine has no rights.
     async fn strip(&self, served: &ApiResource, dying: Vec<DynamicObject>) -> Result<Outcome> {
         let ours = |f: &&String| self.install.traits.is_finalizer(f);
-        let mut outcome = Outcome::Unchanged;
+        let (mut outcome, mut first) = (Outcome::Unchanged, None);
         for live in dying {
             let name = live.metadata.name.clone().unwrap_or_default();
             let namespace = live.metadata.namespace.clone().unwrap_or_default();
@@ -179,11 +180,16 @@ impl Hands<'_> {
                 Ok(_) => outcome = Outcome::Done,
                 Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
                 Err(refused) => {
-                    return Err(anyhow!(refused).context(format!("release {name}")));
+                    let answered = matches!(refused, Refused::Status(_));
+                    let error = anyhow!(refused).context(format!("release {name}"));
+                    if !answered {
+                        return Err(error);
+                    }
+                    first.get_or_insert(error);
                 }
             }
         }
-        Ok(outcome)
+        first.map_or(Ok(outcome), Err)
     }
 
     /// Brings back what [`Self::release`] kept. An object that cannot be brought back does not keep the others away.

@@ -267,6 +267,42 @@ async fn what_dies_with_its_crd_is_kept_whoever_took_the_engines_finalizer() {
     assert_eq!(names(&second.saved), Vec::<String>::new());
 }
 
+/// A webhook, or a schema that an object no longer has: the others go all the same.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_may_not_be_let_go_holds_no_other_one() {
+    let names = ["a", "b", "c"];
+    let items = names.map(|name| {
+        json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {
+                "name": name, "namespace": "teams", "uid": name, "deletionTimestamp": "2026-01-01T00:00:10Z",
+                "finalizers": ["finalizers.fluxcd.io"],
+            },
+            "spec": {"path": "./"},
+        })
+    });
+    let answer = move |method: &Method| match *method {
+        Method::GET => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+            (200, list)
+        }
+        _ => status(403, "denied by a webhook"),
+    };
+    let step = Step {
+        action: Action::Release,
+        target: crd_of_kustomizations(),
+        cause: None,
+    };
+    let (calls, released) = done(&step, &Observed::default(), &[], answer).await;
+    let stripped = calls.iter().filter(|(method, body)| {
+        *method == Method::PATCH && body.pointer("/metadata/finalizers").is_some()
+    });
+    let stripped: Vec<_> = stripped.map(|(_, body)| &body["metadata"]["uid"]).collect();
+    assert_eq!(stripped, names);
+    let why = "release a: denied by a webhook".to_owned();
+    assert_eq!(released.outcome, Outcome::Failed(why));
+}
+
 fn crd_of_kustomizations() -> ObjectId {
     ObjectId::new(
         Kind::CustomResourceDefinition,
