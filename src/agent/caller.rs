@@ -82,6 +82,11 @@ impl Answer {
             .unwrap_or_default()
     }
 
+    /// Whether the hub says that it removed the cluster. A page of whoever answers in its place says nothing.
+    pub fn is_removed(&self) -> bool {
+        self.status == StatusCode::GONE && self.slug() == "removed"
+    }
+
     pub fn problem(&self) -> Option<Problem> {
         serde_json::from_slice(&self.body).ok()
     }
@@ -283,5 +288,42 @@ impl Caller {
         let own = https.of(self.heart.as_ref());
         *held = Some((hub.clone(), proxy.clone(), https));
         Ok(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The agent takes itself away then.
+    #[test]
+    fn only_the_hub_says_that_a_cluster_was_removed() {
+        let problem = |slug: &str| {
+            let kind = format!("urn:linesman:problem:{slug}");
+            let said = json!({
+                "type": kind, "title": "t", "status": 410, "detail": "d", "hop": "hub", "next": "n", "requestId": "r",
+            });
+            said.to_string()
+        };
+        for (status, body, removed) in [
+            (410, problem("removed"), true),
+            (410, problem("revoked"), false),
+            (410, String::new(), false),
+            (
+                410,
+                "<html>This domain is for sale</html>".to_owned(),
+                false,
+            ),
+            (403, problem("removed"), false),
+        ] {
+            let answer = Answer {
+                status: StatusCode::from_u16(status).unwrap(),
+                retry_after: None,
+                body: body.clone().into(),
+            };
+            assert_eq!(answer.is_removed(), removed, "{status} {body}");
+        }
     }
 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use http::StatusCode;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::runtime::events::EventType;
@@ -255,7 +254,7 @@ async fn report(shared: &Shared) -> Result<()> {
     let path = format!("/v1/clusters/{}/reports", shared.config.context.cluster);
     let call = Call::post(path, &parcel.report)?;
     let answer = shared.config.caller.call(&call).await?;
-    if answer.status == StatusCode::GONE {
+    if answer.is_removed() {
         shared.outlets.removed.cancel();
     }
     let ack: ReportAck = answer.json()?;

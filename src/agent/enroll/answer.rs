@@ -68,7 +68,7 @@ pub fn judge(status: u16, slug: &str) -> Refusal {
             "KeysRevoked",
             "an operator revoked this cluster's keys; the agent makes new ones for this token",
         ),
-        (410, _) => refusal(
+        (410, "removed") => refusal(
             Again::Never,
             "ClusterRemoved",
             "the cluster was removed at the hub; add it again and apply the new YAML",
@@ -117,6 +117,8 @@ mod tests {
             (403, ""),
             (401, ""),
             (404, ""),
+            // A page of whoever has the hub's name now.
+            (410, ""),
         ] {
             assert_eq!(judge(status, slug).again, Again::Soon, "{status} {slug}");
         }
@@ -126,7 +128,7 @@ mod tests {
             Some("JoinTokenRedeemed")
         );
         assert_eq!(judge(403, "revoked").event, Some("KeysRevoked"));
-        assert_eq!(judge(410, "cluster-removed").again, Again::Never);
+        assert_eq!(judge(410, "removed").again, Again::Never);
         assert_eq!(judge(426, "").again, Again::Quarter);
         assert_eq!(judge(403, "signature-invalid").again, Again::Quarter);
     }
