@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, HeaderValue};
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::ConfigExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use tower::{BoxError, Service, ServiceExt as _};
 
 use crate::secret::Secret;
 
@@ -60,6 +61,8 @@ pub struct Upstream {
 /// a request is not sent into a connection that it closes.
 const IDLE: (usize, Duration) = (32, Duration::from_mins(1));
 const DIAL: Duration = Duration::from_secs(10);
+/// How long a connection takes at most, TLS with it.
+const SECURED: Duration = Duration::from_secs(15);
 /// A watch that is silent looks whether its API server is there so long after the last byte, so often, so many times: a node
 /// that died is noticed within a minute.
 const ALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
@@ -91,6 +94,7 @@ impl Upstream {
         let tls = bare
             .rustls_https_connector_with_connector(tcp())
             .context("set up TLS to the API server")?;
+        let tls = tower::service_fn(move |uri| Box::pin(secured(tls.clone(), uri)));
         let client: Client<_, Body> = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE.1)
@@ -157,8 +161,14 @@ impl Upstream {
         }
     }
 
-    /// Whether `linesman-line` may act as this user or group: its own `SelfSubjectAccessReview`, the only
-    /// request that it makes as itself.
+    /// Whether the API server takes this token; also where it cannot say.
+    pub async fn takes(&self, bearer: &Secret<String>) -> bool {
+        let version = json!({"nonResourceAttributes": {"verb": "get", "path": "/version"}});
+        let answer = self.review(bearer, &version).await;
+        !matches!(answer, Ok((StatusCode::UNAUTHORIZED, _)))
+    }
+
+    /// Whether `linesman-line` may act as this user or group.
     pub async fn may_impersonate(
         &self,
         (verb, group): (&str, &str),
@@ -168,25 +178,9 @@ impl Upstream {
         let Credential::Token { bearer, .. } = self.credential().await else {
             anyhow::bail!("no token for linesman-line");
         };
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": resource, "name": name}},
-        });
-        let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
-            .header("content-type", "application/json")
-            .body(full(review.to_string()))?;
-        let answer = async {
-            let response = self.send(request, &bearer).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), REVIEW).collect().await;
-            let body = body.map_err(|e| anyhow::anyhow!("read the answer: {e}"))?;
-            anyhow::Ok((status, body.to_bytes()))
-        };
-        let answer = tokio::time::timeout(REVIEWED, answer).await;
-        let (status, body) = answer
-            .unwrap_or_else(|_| anyhow::bail!("the API server did not answer in 10 s"))
-            .context("review the rights of linesman-line")?;
+        let attributes = json!({"verb": verb, "group": group, "resource": resource, "name": name});
+        let asked = json!({"resourceAttributes": attributes});
+        let (status, body) = self.review(&bearer, &asked).await?;
         anyhow::ensure!(
             status.is_success(),
             "the API server answered the review with {status}"
@@ -194,6 +188,41 @@ impl Upstream {
         let answer: Value = serde_json::from_slice(&body).context("read the review")?;
         Ok(answer["status"]["allowed"] == Value::Bool(true))
     }
+
+    /// The `SelfSubjectAccessReview` of `linesman-line`, the only request that it makes as itself.
+    async fn review(&self, bearer: &Secret<String>, asked: &Value) -> Result<(StatusCode, Bytes)> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": asked,
+        });
+        let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            .header("content-type", "application/json")
+            .body(full(review.to_string()))?;
+        let answer = async {
+            let response = self.send(request, bearer).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), REVIEW).collect().await;
+            let body = body.map_err(|e| anyhow::anyhow!("read the answer: {e}"))?;
+            anyhow::Ok((status, body.to_bytes()))
+        };
+        let answer = tokio::time::timeout(REVIEWED, answer).await;
+        answer
+            .unwrap_or_else(|_| anyhow::bail!("the API server did not answer in 10 s"))
+            .context("review the rights of linesman-line")
+    }
+}
+
+/// Connects as `tls` does. What takes a connection and says nothing is not waited for: no other deadline meets a watch's first.
+async fn secured<S>(tls: S, server: Uri) -> Result<S::Response, BoxError>
+where
+    S: Service<Uri, Error = BoxError>,
+{
+    let connected = tokio::time::timeout(SECURED, tls.oneshot(server));
+    connected.await.unwrap_or_else(|_| {
+        let text = format!("no TLS connection after {} s", SECURED.as_secs());
+        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text).into())
+    })
 }
 
 /// Connects to the API server.
@@ -237,9 +266,26 @@ pub fn passing(body: Incoming) -> Body {
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
-    use tower::ServiceExt as _;
 
     use super::*;
+
+    /// L11: it takes the connection, and no byte of TLS comes.
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_never_speaks_tls_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let config = kube::Config::new(url.parse().unwrap());
+        let (_publish, credential) = watch::channel(Credential::Starting);
+        let upstream = Upstream::new(&config, credential, mpsc::channel(1).0).unwrap();
+        let bearer = Secret::new("token".to_owned());
+        let began = tokio::time::Instant::now();
+        let request = Request::get("/api/v1/pods?watch=1").body(full("")).unwrap();
+        let error = upstream.send(request, &bearer).await.unwrap_err();
+        assert!(error.is_connect(), "{error:?}");
+        assert_eq!(began.elapsed().as_secs(), SECURED.as_secs());
+        // Who cannot be asked has not refused it.
+        assert!(upstream.takes(&bearer).await);
+    }
 
     /// A node that dies says nothing: without these a watch would wait for the kernel's two hours, or a quarter of one.
     #[tokio::test]

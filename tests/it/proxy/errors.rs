@@ -1,11 +1,12 @@
 //! L11: rows of the table of errors that need an agent, an API server or a crowd: the hop that failed, the code, and the request
 //! by its id, as kubectl prints them.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ::http::{Request, Response};
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
@@ -63,6 +64,30 @@ async fn what_agent_and_api_server_refuse_is_told_by_their_name() {
         told(response, down).await;
     }
     agent.cancel();
+}
+
+/// L11: what stands behind the API server refuses a user itself: it is asked once, and the line's token is as good as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_what_is_behind_the_api_server_is_the_users() {
+    const LOGIN: &str = "/api/v1/namespaces/a/services/s/proxy/login";
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    for (n, asked) in [get(LOGIN), post(LOGIN, ""), post(LOGIN, "{}")]
+        .into_iter()
+        .enumerate()
+    {
+        let response = timeout(PATIENCE, world.send(asked)).await.unwrap();
+        assert_eq!(response.status(), 401);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "{\"login\":0}");
+        assert_eq!(server.asked("/login"), n + 1);
+    }
+    let tokens: BTreeSet<String> = server
+        .seen()
+        .iter()
+        .map(|seen| seen.headers["authorization"].to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(tokens.len(), 1, "{tokens:?}");
 }
 
 /// L11: a change that went down with its line, and one that nobody could take: the first may have happened, so nothing asks for
