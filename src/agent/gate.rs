@@ -198,7 +198,8 @@ fn asserted(session: &Session<'_>, request: &Request<'_>) -> Result<Claims, Refu
 }
 
 fn fresh(claims: &Claims, session: &Session<'_>, replay: &mut Replay) -> Result<(), Refusal> {
-    match replay.see(&claims.jti, session.at) {
+    let user = claims.act.as_ref().map_or(&claims.sub, |act| &act.sub);
+    match replay.see(&claims.jti, user, session.at) {
         Seen::New => Ok(()),
         Seen::Before => Err(Refusal::new(
             Hop::Agent,
