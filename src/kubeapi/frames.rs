@@ -4,8 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Bytes before the first frame.
-pub const PREFACE: usize = 24;
+/// What a client sends before its first frame ([RFC 9113] 3.4).
+///
+/// [RFC 9113]: https://www.rfc-editor.org/rfc/rfc9113
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// So many frames that ask for nothing may come in this time. People's programs send some in a minute, and proxies that many
 /// share a `RST_STREAM` for each request that is given up.
@@ -33,7 +35,7 @@ pub struct Frames {
 impl Frames {
     pub fn new(now: Instant) -> Self {
         Self {
-            rest: PREFACE,
+            rest: PREFACE.len(),
             header: [0; HEADER],
             read: 0,
             counted: 0,
@@ -116,7 +118,7 @@ mod tests {
     }
 
     fn connection(frames: &[u8]) -> Vec<u8> {
-        [&[b'p'; PREFACE], frames].concat()
+        [PREFACE, frames].concat()
     }
 
     /// L40
@@ -124,7 +126,7 @@ mod tests {
     fn a_flood_ends_behind_a_whole_frame_however_it_is_cut() {
         let (ping, most) = (frame(6, 8), MOST as usize);
         let flood = connection(&ping.repeat(most + 5));
-        let end = PREFACE + ping.len() * (most + 1);
+        let end = PREFACE.len() + ping.len() * (most + 1);
         let now = Instant::now();
         for piece in [1, 5, 17, 24, 4096, flood.len()] {
             let mut frames = Frames::new(now);

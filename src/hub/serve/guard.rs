@@ -111,7 +111,12 @@ impl<S, T> Guarded<S, T> {
     /// The same of HTTP/2's preface.
     pub(super) fn http2(io: S, first: Duration, kept: T) -> Self {
         let frames = Frames::new(Instant::now().into_std());
-        Self::new(io, kept, (Scanner::open(), Some(frames)), (first, PREFACE))
+        Self::new(
+            io,
+            kept,
+            (Scanner::open(), Some(frames)),
+            (first, PREFACE.len()),
+        )
     }
 
     fn new(
@@ -178,6 +183,16 @@ impl<S, T> Guarded<S, T> {
         }
     }
 
+    /// Whether it may begin so: what speaks HTTP/1 where HTTP/2 was agreed upon would be served, and nobody would have looked at it.
+    fn is_preface(&self, read: &[u8]) -> bool {
+        let missing = match &self.first {
+            Some(first) if self.frames.is_some() => first.missing,
+            _ => return true,
+        };
+        let wanted = PREFACE.iter().skip(PREFACE.len() - missing);
+        read.iter().zip(wanted).all(|(read, wanted)| read == wanted)
+    }
+
     fn hand_on(&mut self, buf: &mut ReadBuf<'_>) {
         let rest = self.ready.get(self.handed..).unwrap_or_default();
         let now = rest.len().min(buf.remaining());
@@ -219,6 +234,12 @@ impl<S: AsyncRead + Unpin, T: Unpin> Guarded<S, T> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
         let read = buf.filled().get(before..).unwrap_or_default();
+        if !self.is_preface(read) {
+            buf.set_filled(before);
+            let text = "this connection is of HTTP/2, and does not begin so";
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidData, text);
+            return Poll::Ready(Err(error));
+        }
         let (now, len) = (Instant::now().into_std(), read.len());
         if let Some(Err(good)) = self.frames.as_mut().map(|frames| frames.push(now, read)) {
             tracing::debug!("a flood of HTTP/2 frames");

@@ -97,3 +97,36 @@ async fn a_verdict_is_on_one_request_of_its_connection() {
     let asked: Vec<_> = (0..3).map(|_| verdict.on_next()).collect();
     assert_eq!(asked, [None, Some(Violation::Framing("no Host")), None]);
 }
+
+/// L38: HTTP/2 was agreed upon, and then its parser alone would look at a head of HTTP/1.
+#[tokio::test]
+async fn nothing_but_http2_is_read_where_it_was_agreed_upon() {
+    let whole = [&PREFACE[..], b"\0\0\0\x04\0\0\0\0\0"].concat();
+    let late = [&PREFACE[..20], b"GET / HTTP/1.1\n\n"].concat();
+    for (sent, good) in [
+        (&whole[..], true),
+        (b"GET / HTTP/1.1\n\n", false),
+        (b"PRI * HTTP/1.1\r\nHost: h\r\n\r\n", false),
+        (&late, false),
+    ] {
+        for piece in [1, 5, sent.len()] {
+            let (mut client, server) = duplex(64);
+            let mut guarded = Guarded::http2(server, Duration::from_mins(1), ());
+            let send = async {
+                for piece in sent.chunks(piece) {
+                    client.write_all(piece).await.unwrap();
+                }
+                client.shutdown().await.unwrap();
+            };
+            let mut read = Vec::new();
+            let ((), told) = tokio::join!(send, guarded.read_to_end(&mut read));
+            let told = told.map_err(|error| error.kind());
+            if good {
+                assert_eq!((told, &read[..]), (Ok(sent.len()), sent));
+            } else {
+                assert_eq!(told, Err(std::io::ErrorKind::InvalidData), "{sent:?}");
+                assert!(PREFACE.starts_with(&read), "{read:?}");
+            }
+        }
+    }
+}
