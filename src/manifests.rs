@@ -286,6 +286,10 @@ fn plain_container(values: &AdoptionValues) -> Value {
             "failureThreshold": failures,
         })
     };
+    // A task that stands still is told of within 10 s, and 40 s later the kubelet ends the container, which is to be back within a
+    // minute: what stands still does not end by itself, however long it is given.
+    let mut liveness = probe("/livez", 10, 4);
+    liveness["terminationGracePeriodSeconds"] = json!(5);
     let mut env = vec![
         field("POD_NAME", "metadata.name"),
         field("POD_NAMESPACE", "metadata.namespace"),
@@ -308,8 +312,7 @@ fn plain_container(values: &AdoptionValues) -> Value {
             {"name": "git", "containerPort": GIT_RELAY_PORT, "protocol": "TCP"},
         ],
         "startupProbe": probe("/livez", 10, 6),
-        // A task that stands still is told of within 10 s; the container is to be back within a minute.
-        "livenessProbe": probe("/livez", 10, 4),
+        "livenessProbe": liveness,
         "readinessProbe": probe("/readyz", 5, 3),
         "resources": {
             "requests": {"cpu": "20m", "memory": "48Mi"},
