@@ -191,7 +191,10 @@ fn sessions(version: &Version<'_>, protocol: Option<Protocol>) {
     let sum = fed(&mut version.by(protocol, &sum), &input);
     let expected = format!("{}  -\n", sha256_hex(&input));
     assert_eq!(String::from_utf8_lossy(&sum), expected, "{protocol:?}");
-    terminal(&version.by(protocol, &UNTIL_SIZED));
+    terminal(
+        &version.by(protocol, &UNTIL_SIZED),
+        &version.world.directory.join("change"),
+    );
 }
 
 fn goes_by(mark: &Mark, what: &str, socket: bool) {

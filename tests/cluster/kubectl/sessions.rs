@@ -46,7 +46,10 @@ pub(super) fn exec_works(world: &World) {
         );
         let expected = format!("{}  -\n", sha256_hex(&input));
         assert_eq!(String::from_utf8_lossy(&sum), expected, "{protocol:?}");
-        terminal(&protocol.kubectl(world, &UNTIL_SIZED));
+        terminal(
+            &protocol.kubectl(world, &UNTIL_SIZED),
+            &world.directory.join("change"),
+        );
     }
 }
 
@@ -59,12 +62,19 @@ pub(super) const UNTIL_SIZED: [&str; 9] = [
     "30",
     "sh",
     "-c",
-    "until test \"$(stty size)\" = \"45 123\"; do sleep 0.1; done; echo sized",
+    "for size in 45:123 50:99; do until test $(stty size | tr \" \" :) = $size; do sleep 0.1; done; echo $size; done",
 ];
 
-/// kubectl takes a terminal's size only from a terminal, and sends it once the session runs. Its arguments are [`UNTIL_SIZED`].
-pub(super) fn terminal(kubectl: &Command) {
-    let inside = format!("stty rows 45 cols 123; {}", shell(kubectl));
+/// kubectl takes a terminal's size only from a terminal, sends it once the session runs, and each time that it changes: here once
+/// the file `change` is there. Its arguments are [`UNTIL_SIZED`].
+pub(super) fn terminal(kubectl: &Command, change: &Path) {
+    // What one before left says nothing of this one.
+    fs::remove_file(change).ok();
+    let later = format!(
+        "timeout 60 sh -c 'until test -e {}; do sleep 0.1; done'; stty rows 50 cols 99 </dev/tty",
+        change.display()
+    );
+    let inside = format!("stty rows 45 cols 123; ({later}) & {}", shell(kubectl));
     let mut terminal = Command::new("script");
     terminal.args(["-qec", &inside, "/dev/null"]);
     for (key, value) in kubectl.get_envs() {
@@ -73,7 +83,11 @@ pub(super) fn terminal(kubectl: &Command) {
     // Its input stays open as long as it runs.
     let (mut terminal, lines) = Running::start(&mut terminal);
     line(&lines, "the container sees the size", |line| {
-        line.trim_end() == "sized"
+        line.trim_end() == "45:123"
+    });
+    fs::write(change, "").unwrap();
+    line(&lines, "the container sees the next size", |line| {
+        line.trim_end() == "50:99"
     });
     until("the session ends", seconds(30), || terminal.over());
     assert!(terminal.0.wait().unwrap().success(), "{kubectl:?}");
