@@ -126,6 +126,7 @@ pub(crate) const CASES: &[Case] = &[
     case("down-64", "download, 64 streams", "download 64", EVERY, RATE).bars(SHARED),
     case("up-1", "upload, 1 stream", "upload 1", EVERY, RATE).bars(BULK),
     case("up-16", "upload, 16 streams", "upload 16", EVERY, RATE).bars(SHARED),
+    case("up-64", "upload, 64 streams", "upload 64", EVERY, RATE).bars(SHARED),
     case("duplex-16", "download and upload at once, 16 streams", "duplex 16", EVERY, RATE),
     case("echo-0", "64 B echo, idle", "echo 0", EVERY, ALONE)
         .bars(&[at_most("p50 us", 80.0), at_most("p99 us", 300.0)]),
