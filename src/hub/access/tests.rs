@@ -6,6 +6,7 @@ use super::*;
 use crate::kubeapi::path;
 
 mod acting;
+mod narrow;
 
 const NOON: i64 = 1_800_000_000;
 
@@ -71,14 +72,17 @@ fn asked_as(grants: &[&str], request: &str, acting: Option<&Acting>) -> Result<A
         name: &name,
         labels: &labels,
     };
+    let held = reaching(&grants, &asker, &place, at(0))?;
+    decide(&asker, &held, &info(request), acting)
+}
+
+fn info(request: &str) -> RequestInfo {
     let (method, target) = request.split_once(' ').unwrap();
     let method: Method = method.parse().unwrap();
     let (path, query) = target
         .split_once('?')
         .map_or((target, None), |(p, q)| (p, Some(q)));
-    let info = path::classify(&method, path, query).unwrap();
-    let held = reaching(&grants, &asker, &place, at(0))?;
-    decide(&asker, &held, &info, acting)
+    path::classify(&method, path, query).unwrap()
 }
 
 const LIST: &str = "GET /api/v1/namespaces/a/pods";

@@ -1,17 +1,24 @@
-//! What runs by an access ends with it: watches and exec sessions.
+//! What runs by an access ends with it: watches and exec sessions. How far a token reaches.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
+use linesman::assertion::{ApiMeta, Claims, Mode};
 use linesman::clock;
 use linesman::hub::access::Grant;
+use linesman::keys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::apiserver::ApiServer;
-use super::world::{World, get};
+use super::pair::Pair;
+use super::told::{Row, told};
+use super::world::{World, forward, get, post};
 
 /// What is taken away, by which call, and what the next request hears.
 const ENDS: [(&str, &str, u16); 3] = [
@@ -64,14 +71,19 @@ async fn open_watches_and_sessions_end_with_the_access_they_run_by() {
     }
 }
 
-async fn exec(world: &World) -> TokioIo<hyper::upgrade::Upgraded> {
-    let path = "/clusters/eu1/api/v1/namespaces/a/pods/x/exec?command=sh";
-    let request = Request::get(path)
+const EXEC: &str = "/api/v1/namespaces/a/pods/x/exec?command=sh";
+
+fn to_exec() -> Request<Bytes> {
+    let request = Request::get(format!("/clusters/eu1{EXEC}"))
         .header("connection", "Upgrade")
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
-    let mut response = world.send(request.body(Bytes::new()).unwrap()).await;
+    request.body(Bytes::new()).unwrap()
+}
+
+async fn exec(world: &World) -> TokioIo<hyper::upgrade::Upgraded> {
+    let mut response = world.send(to_exec()).await;
     assert_eq!(response.status(), 101);
     let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
     io.write_all(b"ls").await.unwrap();
@@ -135,16 +147,8 @@ async fn a_token_reaches_the_clusters_that_it_is_for() {
     let server = ApiServer::start().await;
     let world = World::with_line(&server).await;
     for (cluster, code) in [("eu1", 200), ("us1", 403)] {
-        let admin = format!("Bearer {}", world.admin());
-        let body = format!(
-            r#"{{"user":"ada","title":"ci","lasts":60,"scopes":["kube"],"clusters":["{cluster}"]}}"#
-        );
-        let request = Request::post("/v1/api-tokens").header("authorization", admin);
-        let made = world.send(request.body(Bytes::from(body)).unwrap()).await;
-        assert_eq!(made.status(), 201);
-        let made = made.into_body().collect().await.unwrap().to_bytes();
-        let made: serde_json::Value = serde_json::from_slice(&made).unwrap();
-        let token = format!("Bearer {}", made["token"].as_str().unwrap());
+        let limits = format!(r#""scopes":["kube"],"clusters":["{cluster}"]"#);
+        let token = token(&world, &limits).await;
         let mut answers = Vec::new();
         for path in ["/clusters/eu1/version", "/clusters/none/version"] {
             let ask = Request::get(path).header("authorization", &token);
@@ -163,6 +167,115 @@ async fn a_token_reaches_the_clusters_that_it_is_for() {
                 answers[0].1.contains("the token is not for cluster eu1"),
                 "{answers:?}"
             );
+        }
+    }
+}
+
+/// As `Authorization` has it: a token of `ada` with these limits.
+async fn token(world: &World, limits: &str) -> String {
+    let admin = format!("Bearer {}", world.admin());
+    let body = format!(r#"{{"user":"ada","title":"ci","lasts":60,{limits}}}"#);
+    let request = Request::post("/v1/api-tokens").header("authorization", admin);
+    let made = world.send(request.body(Bytes::from(body)).unwrap()).await;
+    assert_eq!(made.status(), 201);
+    let made = made.into_body().collect().await.unwrap().to_bytes();
+    let made: serde_json::Value = serde_json::from_slice(&made).unwrap();
+    format!("Bearer {}", made["token"].as_str().unwrap())
+}
+
+/// The modes that the hub asserted, in the order in which requests came to the agent.
+type Modes = Arc<Mutex<Vec<Mode>>>;
+
+/// A hub whose cluster's agent writes down in which mode each request came.
+async fn observed(server: &ApiServer) -> (World, Modes, JoinSet<()>) {
+    let mut world = World::new().await;
+    let (_, mut streams, state) = world.dial().await;
+    let shared = Pair::shared(server, &world.hub.id, &world.cluster_id, &[]);
+    let (pass, passed) = mpsc::channel(64);
+    let (modes, mut tasks) = (Modes::default(), JoinSet::new());
+    let seen = modes.clone();
+    tasks.spawn(async move {
+        while let Some(arrived) = streams.recv().await {
+            let meta: ApiMeta = serde_json::from_slice(&arrived.meta).unwrap();
+            let claims = meta.assertion.split('.').nth(1).unwrap();
+            let claims = keys::decode(claims).unwrap();
+            let claims: Claims = serde_json::from_slice(&claims).unwrap();
+            seen.lock().unwrap().push(claims.mode);
+            drop(pass.send(arrived).await);
+        }
+    });
+    tasks.spawn(forward(shared, passed, state));
+    (world, modes, tasks)
+}
+
+/// What every token is tried with, and the code of its answer where it passes.
+fn requests() -> [(Request<Bytes>, u16); 4] {
+    const MAY_I: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    [
+        (get("/api/v1/pods"), 200),
+        (post("/api/v1/namespaces/a/pods", "{}"), 200),
+        (to_exec(), 101),
+        (post(MAY_I, "{}"), 200),
+    ]
+}
+
+/// The scope, the mode in which requests go, what each of them hears that does not pass, and what to do then.
+type Reach = (&'static str, Mode, [Option<&'static str>; 4], &'static str);
+
+const NOT_KUBE: Option<&str> = Some("the token's scopes do not reach into clusters");
+
+const REACHES: [Reach; 3] = [
+    ("kube", Mode::Full, [None; 4], ""),
+    (
+        "kube-read",
+        Mode::Read,
+        [
+            None,
+            Some("the token has the scope kube-read, and 'create pods' is more than reading"),
+            Some("the token has the scope kube-read, and 'get pods/exec' is more than reading"),
+            None,
+        ],
+        "use a token with the scope kube",
+    ),
+    (
+        "viewer",
+        Mode::Read,
+        [NOT_KUBE; 4],
+        "use a token with the scope kube or kube-read",
+    ),
+];
+
+/// However much its user's grants allow: what is more than the scopes does not leave the hub, and what `kube-read` lets through is
+/// asserted as reading, to which the agent holds it once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_reaches_no_further_into_a_cluster_than_its_scopes() {
+    let server = ApiServer::start().await;
+    let (world, modes, _agent) = observed(&server).await;
+    for (scope, mode, refused, next) in REACHES {
+        let token = token(&world, &format!(r#""scopes":["{scope}"]"#)).await;
+        for ((mut request, code), what) in requests().into_iter().zip(refused) {
+            let headers = request.headers_mut();
+            headers.insert("authorization", token.parse().unwrap());
+            let row = format!("{scope}: {} {}", request.method(), request.uri());
+            let (asked, went) = (server.seen().len(), modes.lock().unwrap().len());
+            let answer = world.send(request).await;
+            let Some(what) = what else {
+                assert_eq!(answer.status().as_u16(), code, "{row}");
+                assert_eq!(server.seen().len(), asked + 1, "{row}");
+                assert_eq!(modes.lock().unwrap()[went..], [mode], "{row}");
+                continue;
+            };
+            let refusal = Row {
+                hop: "hub",
+                code: 403,
+                reason: "NoGrant",
+                what,
+                next,
+                after: None,
+            };
+            told(answer, refusal).await;
+            assert_eq!(server.seen().len(), asked, "{row}: {:?}", server.seen());
+            assert_eq!(modes.lock().unwrap().len(), went, "{row}");
         }
     }
 }
