@@ -11,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
 use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::hub::Hub;
@@ -61,6 +62,10 @@ impl std::fmt::Display for Remote {
         }
     }
 }
+
+/// Ends the connection that a request came on, of HTTP/2 its stream alone, whatever its client takes in.
+#[derive(Debug, Clone, Default)]
+pub struct Hangup(pub CancellationToken);
 
 /// Refused already: it could not be parsed, or there is no room for it.
 #[derive(Debug, Clone)]

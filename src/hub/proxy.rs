@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{self, Denied, Impersonation, Place};
-use crate::hub::api::{self, Remote};
+use crate::hub::api::{self, Hangup, Remote};
 use crate::hub::audit::{AuditError, Entry, Verdict};
 use crate::hub::auth::{self, User};
 use crate::hub::running::By;
@@ -98,6 +98,7 @@ struct Case {
     ip: String,
     /// What the API server is told of the trace.
     trace: TraceParent,
+    hangup: Option<Hangup>,
 }
 
 async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Response {
@@ -118,6 +119,7 @@ async fn handle(hub: Arc<Hub>, limits: Arc<Limits>, request: Request) -> Respons
         id: api::request_id(&parts),
         remote: api::remote(&parts),
         ip: ip.unwrap_or_default(),
+        hangup: parts.extensions.remove(),
         hub,
     };
     let passed = case.pass(&limits, parts, body, &mut user_side).await;

@@ -26,6 +26,7 @@ mod replicas;
 mod revoked;
 mod rotated;
 mod silence;
+mod stalled;
 mod table;
 mod told;
 mod twin;

@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
 use http::header::{self, HeaderValue};
+use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
@@ -50,13 +51,11 @@ impl Case {
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(header::CONNECTION, close);
             }
-            let body = Recorded {
-                answer,
-                over: running.seat.over(),
-                running: Some(running),
-                code,
-                bytes: 0,
-            };
+            let over = running.seat.over();
+            let body = Recorded::new(answer, running, code);
+            if !body.is_end_stream() {
+                self.hub.work.spawn(body.cut_at(over, self.hangup.clone()));
+            }
             return Ok(Response::from_parts(parts, Body::new(body)));
         }
         let (Some(line_side), Some(user_side)) = (line_side, user_side.take()) else {

@@ -1,21 +1,27 @@
 //! An answer on its way to the user, counted, with its audit record closed when it ends, however it ends.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::exchange::Answer;
 use super::exit::Exit;
 use super::limits::Place;
 use super::refusal;
+use crate::hub::api::Hangup;
 use crate::hub::audit::Opened;
 use crate::hub::running::Seat;
+
+/// How long a user whose access has ended may take to reach the error that says so, before the connection ends.
+const UNREAD: Duration = Duration::from_secs(1);
 
 /// One request under way: its audit record, its place among the running ones.
 pub struct Running {
@@ -54,17 +60,28 @@ impl Running {
 #[error("the token or grant that let the request through has ended")]
 struct AccessEnded;
 
-/// The answer's body; the record is closed at its end or when the user leaves.
-pub struct Recorded {
-    pub answer: Answer,
-    /// Ready when the access that lets it run ends.
-    pub over: Pin<Box<dyn Future<Output = ()> + Send>>,
-    pub running: Option<Running>,
-    pub code: u16,
-    pub bytes: u64,
+/// The answer's body; the record is closed at its end, when the user leaves, or when the access ends that lets it run. Nobody asks a
+/// body for more while its user takes nothing: [`Recorded::cut_at`] ends it then.
+pub struct Recorded(Arc<Passing>);
+
+struct Passing {
+    state: Mutex<State>,
+    /// The body is not there any more.
+    left: CancellationToken,
 }
 
-impl Recorded {
+struct State {
+    /// None = it was cut.
+    answer: Option<Answer>,
+    /// Whoever takes it closes the record. None = that is done.
+    running: Option<Running>,
+    /// Who waits for the next part of the answer.
+    reader: Option<Waker>,
+    code: u16,
+    bytes: u64,
+}
+
+impl State {
     fn close(&mut self) {
         if let Some(running) = self.running.take() {
             running.close(self.code, self.bytes);
@@ -72,9 +89,74 @@ impl Recorded {
     }
 }
 
+impl Passing {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends what still runs: its record says so, and its stream is reset. False = it was over.
+    fn cut(&self) -> bool {
+        let mut state = self.state();
+        let Some(running) = state.running.take() else {
+            return false;
+        };
+        let (answer, reader) = (state.answer.take(), state.reader.take());
+        let bytes = state.bytes;
+        drop(state);
+        running.cut(bytes);
+        // The stream is the answer's.
+        drop(answer);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        true
+    }
+}
+
+impl Recorded {
+    pub fn new(answer: Answer, running: Running, code: u16) -> Self {
+        Self(Arc::new(Passing {
+            state: Mutex::new(State {
+                answer: Some(answer),
+                running: Some(running),
+                reader: None,
+                code,
+                bytes: 0,
+            }),
+            left: CancellationToken::new(),
+        }))
+    }
+
+    /// What has to run beside the body: ends the answer when its access is `over`, be it taken or not. Whoever reads finds an error in
+    /// its place; the connection (of HTTP/2 the stream) of whoever does not is ended. Completes with the body.
+    pub fn cut_at(
+        &self,
+        over: Pin<Box<dyn Future<Output = ()> + Send>>,
+        hangup: Option<Hangup>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let passing = self.0.clone();
+        async move {
+            let over = passing.left.run_until_cancelled(over).await.is_some();
+            if !over || !passing.cut() {
+                return;
+            }
+            let left = timeout(UNREAD, passing.left.cancelled()).await;
+            if let (Err(_), Some(Hangup(hangup))) = (left, hangup) {
+                hangup.cancel();
+            }
+        }
+    }
+}
+
 impl Drop for Recorded {
     fn drop(&mut self) {
-        self.close();
+        let mut state = self.0.state();
+        state.close();
+        let answer = state.answer.take();
+        drop(state);
+        // Now, and not when whoever runs beside it gets to it.
+        drop(answer);
+        self.0.left.cancel();
     }
 }
 
@@ -83,44 +165,43 @@ impl Body for Recorded {
     type Error = axum::BoxError;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        if self.running.is_some() && self.over.as_mut().poll(cx).is_ready() {
-            let bytes = self.bytes;
-            if let Some(running) = self.running.take() {
-                running.cut(bytes);
-            }
+        let mut state = self.0.state();
+        let Some(answer) = &mut state.answer else {
             // An error, so that nobody takes the part for the whole.
             return Poll::Ready(Some(Err(AccessEnded.into())));
-        }
-        let frame = Pin::new(&mut self.answer).poll_frame(cx);
+        };
+        let frame = Pin::new(answer).poll_frame(cx);
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
-                self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                state.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
             }
             Poll::Ready(Some(Err(error))) => {
-                let (why, code, bytes) = (refusal::broken(error), self.code, self.bytes);
-                if let Some(running) = self.running.take() {
+                let (why, code, bytes) = (refusal::broken(error), state.code, state.bytes);
+                if let Some(running) = state.running.take() {
                     running.broke(why, code, bytes);
                 }
             }
-            Poll::Ready(None) => self.close(),
-            Poll::Pending => {}
+            Poll::Ready(None) => state.close(),
+            Poll::Pending => state.reader = Some(cx.waker().clone()),
         }
         frame.map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.answer.is_end_stream()
+        let state = self.0.state();
+        state.answer.as_ref().is_some_and(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.is_end_stream() {
+        let state = self.0.state();
+        match &state.answer {
+            Some(answer) if !answer.is_end_stream() => answer.size_hint(),
             // To HEAD, and with 204 and 304: only the head says how long a body would be. Of a known length axum makes a header.
-            return SizeHint::default();
+            _ => SizeHint::default(),
         }
-        self.answer.size_hint()
     }
 }
 

@@ -11,6 +11,7 @@ use axum::body::Body;
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,7 +25,7 @@ use super::forwarded::{self, Cidr};
 use super::guard::{Guarded, Verdict};
 use super::room::{Asking, Held, Room, Seat, Sort};
 use crate::hub::Hub;
-use crate::hub::api::{self, Refused, Remote};
+use crate::hub::api::{self, Hangup, Refused, Remote};
 use crate::hub::tls::is_old;
 use crate::kubeapi::message::{self, MAX_HEAD, Violation};
 use crate::tunnel::driver::{self, Ahead};
@@ -68,13 +69,15 @@ pub(super) async fn run(
         };
         let (acceptor, router) = (acceptor.clone(), router.clone());
         let (hub, stop, end) = (hub.clone(), stop.clone(), end.clone());
-        let seat = room.enter();
+        let (seat, hangup) = (room.enter(), Hangup::default());
         connections.spawn(async move {
             let place = (seat.clone(), Open::new(hub));
-            let serving = connection(socket, peer, acceptor, router, (place, stop));
+            let place = (place, stop, hangup.clone());
+            let serving = connection(socket, peer, acceptor, router, place);
             tokio::select! {
                 () = serving => {}
                 () = end.cancelled() => {}
+                () = hangup.0.cancelled() => tracing::debug!(%peer, "ended: its access is over, and it takes nothing in"),
                 () = seat.dismissed() => tracing::debug!(%peer, "made room for another connection"),
             }
         });
@@ -118,7 +121,7 @@ async fn connection(
     peer: SocketAddr,
     acceptor: TlsAcceptor,
     router: Router,
-    ((seat, open), stop): ((Arc<Seat>, Open), CancellationToken),
+    ((seat, open), stop, hangup): ((Arc<Seat>, Open), CancellationToken, Hangup),
 ) {
     // Whether it becomes a line shows later.
     driver::tune_for_anybody(&socket);
@@ -144,7 +147,7 @@ async fn connection(
     let service = hyper::service::service_fn(move |mut request: Request<_>| {
         let client = forwarded::client(peer, request.headers_mut(), &trusted);
         request.extensions_mut().insert(Remote(client));
-        ask(router.clone(), request, &verdict, &asked)
+        ask(router.clone(), request, &verdict, (&asked, hangup.clone()))
     });
     let reader = reader();
     let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
@@ -168,9 +171,32 @@ async fn connection(
     }
 }
 
+tokio::task_local! {
+    /// Of the HTTP/2 stream that runs.
+    static STREAM: Hangup;
+}
+
+/// Runs the HTTP/2 streams of a connection, each so that it can be ended alone: one that is dropped is reset (CANCEL), and what it had
+/// yet to send is forgotten.
+#[derive(Debug, Clone)]
+struct Streams;
+
+impl<S> Executor<S> for Streams
+where
+    S: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn execute(&self, stream: S) {
+        let hangup = Hangup::default();
+        let running = STREAM.scope(hangup.clone(), stream);
+        TokioExecutor::new().execute(async move {
+            hangup.0.run_until_cancelled(running).await;
+        });
+    }
+}
+
 /// What reads a connection's requests, behind a [`Guarded`].
-fn reader() -> auto::Builder<TokioExecutor> {
-    let mut reader = auto::Builder::new(TokioExecutor::new());
+fn reader() -> auto::Builder<Streams> {
+    let mut reader = auto::Builder::new(Streams);
     reader
         .http1()
         .timer(TokioTimer::new())
@@ -212,7 +238,7 @@ fn ask(
     router: Router,
     mut request: Request<Incoming>,
     verdict: &Verdict,
-    seat: &Arc<Seat>,
+    (seat, connection): (&Arc<Seat>, Hangup),
 ) -> impl Future<Output = Result<Response<Held>, Infallible>> + use<> {
     let asking = seat.asked(sort(&request));
     let refused = verdict.on_next().or_else(|| measured(&request));
@@ -221,6 +247,8 @@ fn ask(
         request.extensions_mut().insert(Refused(refusal));
     }
     async move {
+        let hangup = STREAM.try_with(Clone::clone).unwrap_or(connection);
+        request.extensions_mut().insert(hangup);
         let mut response = router.oneshot(request).await?;
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if asking.as_ref().is_ok_and(Asking::is_a_line) && !switched {
