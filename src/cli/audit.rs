@@ -33,7 +33,7 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Filter")]
 struct FilterArgs {
-    /// By this user, or an actor such as agent:eu1
+    /// By this user, or this actor: agent:eu1, hub, anyone; user:NAME for a user whose name reads like one
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Of this cluster

@@ -12,7 +12,7 @@ const PAGE: usize = 500;
 /// Which records; what is None does not narrow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// A user's name, or an actor such as `agent:eu1`.
+    /// A user's name, or an actor: `user:…`, `agent:…`, `hub`, `anyone`.
     pub user: Option<String>,
     pub cluster: Option<ClusterName>,
     /// `allow` or `deny`.

@@ -44,7 +44,7 @@ pub enum Durability {
 /// What is recorded of one request or event. Never holds a body, a token or a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// `user:admin`, `agent:eu1`, `hub`, `anonymous`
+    /// `user:admin`, `agent:eu1`, `hub`, `anyone`; `linesman audit list --user` knows these kinds.
     pub actor: String,
     /// `cluster.add`, `join`, `kube.get` …
     pub action: String,

@@ -38,7 +38,7 @@ const READERS: usize = 1_000;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Wanted {
-    /// A user's name, or an actor such as `agent:eu1`.
+    /// A user's name, or an actor: `user:…`, `agent:…`, `hub`, `anyone`.
     user: Option<String>,
     cluster: Option<String>,
     verdict: Option<String>,
@@ -236,13 +236,7 @@ fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {
     let mut query = AuditQuery {
         after: wanted.after,
         before: None,
-        actor: wanted.user.as_ref().map(|user| {
-            if user.contains(':') {
-                user.clone()
-            } else {
-                format!("user:{user}")
-            }
-        }),
+        actor: wanted.user.as_deref().map(actor),
         cluster: wanted.cluster.clone(),
         verdict: wanted.verdict.clone(),
         since: time(&wanted.since)?,
@@ -270,6 +264,16 @@ fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {
         }
     }
     Ok(query)
+}
+
+/// Whom a name means: an actor as records have it, else a user, whose name may have colons (`--oidc-username-prefix`). One that reads
+/// like an actor is asked for as `user:NAME`.
+fn actor(name: &str) -> String {
+    let kinds = ["user:", "agent:"];
+    if matches!(name, "hub" | "anyone") || kinds.iter().any(|kind| name.starts_with(kind)) {
+        return name.to_owned();
+    }
+    format!("user:{name}")
 }
 
 /// What was asked for, without the place in the list.

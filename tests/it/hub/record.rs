@@ -63,6 +63,26 @@ async fn records_are_found_by_who_where_when_and_how() {
         actions(&asked("user=user:admin&cluster=eu1").await),
         ["audit.read", "cluster.add"]
     );
+    for actor in ["user:corp:ada", "agent:eu1", "hub", "anyone", "user:hub"] {
+        let entry = Entry {
+            actor: actor.to_owned(),
+            action: format!("of {actor}"),
+            ..Entry::default()
+        };
+        hub.hub.audit.event(entry).await.unwrap();
+    }
+    for (name, actor) in [
+        // With a prefix of the identity provider's.
+        ("corp:ada", "user:corp:ada"),
+        ("user:corp:ada", "user:corp:ada"),
+        ("agent:eu1", "agent:eu1"),
+        ("hub", "hub"),
+        ("anyone", "anyone"),
+        ("user:hub", "user:hub"),
+    ] {
+        let found = asked(&format!("user={name}")).await;
+        assert_eq!(actions(&found), [format!("of {actor}")], "{name}");
+    }
     assert_eq!(actions(&asked("since=2100-01-01T00:00:00Z").await), [""; 0]);
     assert_eq!(actions(&asked("until=2020-01-01T00:00:00Z").await), [""; 0]);
     // Page by page, the newest first, then in order: each record once.
