@@ -355,6 +355,10 @@ contract! {
     /// The last record that a sink has taken; None = it has not begun.
     audit_position(&self, sink: &str) -> Option<i64>;
     set_audit_position(&self, sink: &str, seq: i64) -> ();
+    /// The names of all sinks that ever began.
+    audit_sinks(&self) -> Vec<String>;
+    /// Gives a sink another name; where that has a position already, it goes on from the later one.
+    rename_audit_sink(&self, from: &str, to: &str) -> ();
     /// The newest rows, in order.
     audit_tail(&self, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
 

@@ -11,6 +11,7 @@ use crate::hub::AuditConfig;
 use crate::hub::audit::Durability;
 use crate::hub::audit::retain::Retention;
 use crate::hub::audit::sink::Sink;
+use crate::secret::Secret;
 
 /// What is older is removed for good, with the hub's start: a slip of the pen must not take what others have to look at.
 const LEAST_KEEP: Duration = Duration::from_hours(24);
@@ -85,7 +86,7 @@ impl AuditArgs {
         sinks.extend(self.audit_file.map(Sink::File));
         if let Some(url) = self.audit_webhook {
             sinks.push(Sink::Webhook {
-                url: receiver("--audit-webhook", url)?,
+                url: Secret::new(receiver("--audit-webhook", url)?),
                 token_file: self.audit_webhook_token_file,
                 ca: self
                     .audit_webhook_ca

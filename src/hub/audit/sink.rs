@@ -21,6 +21,9 @@ use crate::hub::store::{Anchor, AuditRow, Store};
 use crate::keys;
 use crate::secret::Secret;
 
+/// How names of webhooks begin, and how those of positions among the anchors end.
+const WEBHOOK: &str = "webhook ";
+const ANCHORS: &str = " (anchors)";
 const BATCH: u32 = 500;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The net below the wake-ups.
@@ -36,9 +39,10 @@ const RETRY: Schedule = Schedule {
 pub enum Sink {
     /// Appended to; opened anew for each batch, so that it can be rotated.
     File(PathBuf),
-    /// `POST` of `application/x-ndjson`; 2xx takes it over.
+    /// `POST` of `application/x-ndjson`; 2xx takes it over. One at most.
     Webhook {
-        url: String,
+        /// May hold a secret, behind its host.
+        url: Secret<String>,
         /// Sent as a bearer token; read anew for each batch.
         token_file: Option<PathBuf>,
         /// PEM: these roots only.
@@ -47,11 +51,12 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// The name that its position is kept under.
+    /// What it is called where people see it, and what its position is kept under. Of a URL that is the host: what else is in it may be
+    /// a secret, and with another one nothing is sent again.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => format!("file {}", path.display()),
-            Self::Webhook { url, .. } => format!("webhook {url}"),
+            Self::Webhook { url, .. } => format!("{WEBHOOK}{}", host(url.expose())),
         }
     }
 
@@ -70,7 +75,7 @@ impl Sink {
             } => {
                 let client = crate::client::http(ca.as_deref()).context("set up TLS")?;
                 let mut request = client
-                    .post(url)
+                    .post(url.expose())
                     .timeout(TIMEOUT)
                     .header("content-type", "application/x-ndjson")
                     .body(lines);
@@ -80,7 +85,9 @@ impl Sink {
                     let token = Secret::new(token.trim().to_owned());
                     request = request.bearer_auth(token.expose());
                 }
-                let answer = request.send().await.context("send to the audit webhook")?;
+                let answer = request.send().await;
+                let answer = answer.map_err(reqwest::Error::without_url);
+                let answer = answer.context("send to the audit webhook")?;
                 let status = answer.status();
                 ensure!(
                     status.is_success(),
@@ -90,6 +97,39 @@ impl Sink {
             }
         }
     }
+}
+
+/// Host and port of a URL.
+fn host(url: &str) -> String {
+    let url = url.parse::<http::Uri>().ok();
+    let host = url.as_ref().and_then(|url| {
+        let host = url.host()?.to_ascii_lowercase();
+        Some(match url.port_u16() {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        })
+    });
+    host.unwrap_or_else(|| "without a host".to_owned())
+}
+
+/// What a position is kept under now that hubs of before kept under the whole URL.
+fn renamed(name: &str) -> Option<String> {
+    let webhook = name.strip_prefix(WEBHOOK)?;
+    let (url, end) = match webhook.strip_suffix(ANCHORS) {
+        Some(url) => (url, ANCHORS),
+        None => (webhook, ""),
+    };
+    let whole = url.contains("://");
+    whole.then(|| format!("{WEBHOOK}{}{end}", host(url)))
+}
+
+async fn rename(store: &Store) -> Result<()> {
+    for name in store.audit_sinks().await? {
+        if let Some(to) = renamed(&name) {
+            store.rename_audit_sink(&name, &to).await?;
+        }
+    }
+    Ok(())
 }
 
 fn append(path: &Path, lines: &str) -> Result<()> {
@@ -150,10 +190,17 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<()> {
     let name = sink.name();
-    let mut failures = 0;
+    let (mut failures, mut named) = (0, false);
     loop {
         head.borrow_and_update();
-        let wait = match next(&store, &sink, &name).await {
+        let delivered = if named {
+            next(&store, &sink, &name).await
+        } else {
+            let done = rename(&store).await;
+            named = done.is_ok();
+            done.map(|()| true)
+        };
+        let wait = match delivered {
             Ok(true) => {
                 failures = 0;
                 continue;
@@ -196,7 +243,7 @@ async fn next(store: &Store, sink: &Sink, name: &str) -> Result<bool> {
 /// Delivers the next anchors of records that the sink has, if there are any. What the hub signed is then out of reach of
 /// whoever can write its database, and so is the tail of the record up to there.
 async fn anchors(store: &Store, sink: &Sink, (name, delivered): (&str, i64)) -> Result<bool> {
-    let name = format!("{name} (anchors)");
+    let name = format!("{name}{ANCHORS}");
     let position = store.audit_position(&name).await?.unwrap_or(0);
     let anchors = store.audit_anchors_between(position, delivered, BATCH);
     let anchors = anchors.await?;
@@ -282,6 +329,37 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, "one\ntw\ntwo\nthree\n");
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// A secret may be in each part of a URL but its host.
+    #[test]
+    fn of_a_webhook_nothing_is_shown_but_its_host() {
+        for (url, name) in [
+            ("https://siem.example.org/in", "webhook siem.example.org"),
+            (
+                "https://u:canary@SIEM.example.org:8443/canary?k=canary",
+                "webhook siem.example.org:8443",
+            ),
+            ("http://[::1]:1/canary", "webhook [::1]:1"),
+            ("canary", "webhook canary"),
+            ("/canary", "webhook without a host"),
+        ] {
+            let sink = Sink::Webhook {
+                url: url.to_owned().into(),
+                token_file: None,
+                ca: None,
+            };
+            assert_eq!(sink.name(), name);
+            assert!(!format!("{sink:?}").contains("canary"));
+            // What it was kept under is brought to that, once.
+            let before = url.contains("://").then(|| name.to_owned());
+            assert_eq!(renamed(&format!("webhook {url}")), before, "{url}");
+            let before = before.map(|name| format!("{name} (anchors)"));
+            let anchors = format!("webhook {url} (anchors)");
+            assert_eq!(renamed(&anchors), before, "{url}");
+            assert_eq!(renamed(name), None);
+        }
+        assert_eq!(renamed("file /var/log/https://x"), None);
     }
 
     #[test]

@@ -353,6 +353,21 @@ async fn a_sink_goes_on_where_it_was(store: Store) {
         store.set_audit_position("siem", seq).await.unwrap();
         assert_eq!(store.audit_position("siem").await.unwrap(), Some(seq));
     }
+    // Under another name, and never behind what it is known to have.
+    for (there, then) in [(None, 9), (Some(4), 9), (Some(12), 12)] {
+        if let Some(there) = there {
+            store.set_audit_position("other", there).await.unwrap();
+        }
+        store.rename_audit_sink("siem", "other").await.unwrap();
+        assert_eq!(store.audit_position("siem").await.unwrap(), None);
+        assert_eq!(store.audit_position("other").await.unwrap(), Some(then));
+        assert_eq!(store.audit_sinks().await.unwrap(), ["other"]);
+        store.set_audit_position("siem", 9).await.unwrap();
+    }
+    store.rename_audit_sink("siem", "siem").await.unwrap();
+    store.rename_audit_sink("none", "siem").await.unwrap();
+    assert_eq!(store.audit_sinks().await.unwrap(), ["other", "siem"]);
+    assert_eq!(store.audit_position("siem").await.unwrap(), Some(9));
 }
 
 /// 300,000 records as of a hub that runs for long, nine seconds apart: only the first five are refusals, of cluster `eu9`.

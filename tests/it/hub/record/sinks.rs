@@ -1,16 +1,22 @@
 //! The audit on its way to others: a file, a webhook.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use linesman::hub::AuditConfig;
 use linesman::hub::audit::chain;
 use linesman::hub::audit::retain::{self, Retention};
 use linesman::hub::audit::sink::Sink;
+use linesman::secret::Secret;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::{now, records, records_after};
 use crate::hub::support::TestHub;
+use crate::proxy::record::{Log, logged};
 use crate::wait::{until, until_some};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,12 +79,17 @@ async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
 /// A webhook that fails keeps its records waiting; nothing is lost, and none comes out of order.
 #[tokio::test]
 async fn a_webhook_gets_what_it_refused_before() {
-    let (url, mut bodies) = receiver().await;
+    let Receiver {
+        at,
+        mut bodies,
+        works,
+        refused,
+    } = receiver().await;
     let token = std::env::temp_dir().join(format!("linesman-hook-{}", uuid::Uuid::now_v7()));
     std::fs::write(&token, "s3cret\n").unwrap();
     let config = AuditConfig {
         sinks: vec![Sink::Webhook {
-            url,
+            url: Secret::new(format!("http://{at}/audit")),
             token_file: Some(token.clone()),
             ca: None,
         }],
@@ -86,16 +97,10 @@ async fn a_webhook_gets_what_it_refused_before() {
     };
     let hub = TestHub::with_audit("audit-hook", config).await;
     records(&hub, 3).await;
-    let mut got = Vec::new();
-    while got.len() < 3 {
-        let (authorization, body) = tokio::time::timeout(Duration::from_secs(20), bodies.recv())
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(authorization, "Bearer s3cret");
-        let seq = |line: &str| serde_json::from_str::<Value>(line).unwrap()["seq"].as_i64();
-        got.extend(body.lines().filter_map(seq));
-    }
+    let has_failed = async || refused.load(Ordering::SeqCst) > 0;
+    until("it refuses a call", PATIENCE, has_failed).await;
+    works.store(true, Ordering::SeqCst);
+    let got = taken(&mut bodies, 3, "Bearer s3cret").await;
     assert_eq!(got, [1, 2, 3]);
     hub.stop().await;
     std::fs::remove_file(token).unwrap();
@@ -119,31 +124,148 @@ async fn lines(path: &Path, count: usize) -> Vec<Value> {
     .await
 }
 
-/// Answers 500 to the first call, 200 to the rest; gives what it took.
-async fn receiver() -> (String, tokio::sync::mpsc::Receiver<(String, String)>) {
+/// The numbers of the next records that it takes, at least so many of them.
+async fn taken(bodies: &mut Bodies, count: usize, authorization: &str) -> Vec<i64> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        let next = tokio::time::timeout(Duration::from_secs(20), bodies.recv()).await;
+        let (shown, body) = next.unwrap().unwrap();
+        assert_eq!(shown, authorization);
+        let seq = |line: &str| serde_json::from_str::<Value>(line).unwrap()["seq"].as_i64();
+        got.extend(body.lines().filter_map(seq));
+    }
+    got
+}
+
+fn secretive(at: SocketAddr, secret: &str) -> String {
+    format!("http://{at}/canary-path-{secret}?key=canary-query-{secret}")
+}
+
+/// A webhook whose URL holds a secret.
+fn with_secret(at: SocketAddr, secret: &str) -> AuditConfig {
+    AuditConfig {
+        sinks: vec![Sink::Webhook {
+            url: Secret::new(secretive(at, secret)),
+            token_file: None,
+            ca: None,
+        }],
+        ..AuditConfig::default()
+    }
+}
+
+/// What the hub says of its sinks.
+async fn shown(hub: &TestHub) -> String {
+    let (code, checks) = hub.get("/v1/hub/checks").await;
+    assert_eq!(code, 200);
+    checks.to_string()
+}
+
+/// Neither a receiver that refuses nor one that is not there has the hub show more of its URL than the host; another secret is
+/// no other receiver, and an upgrade is no beginning.
+#[tokio::test]
+async fn the_secret_in_a_webhooks_url_is_not_shown_and_may_change() {
+    let log = Log::default();
+    let writer = log.clone();
+    let _logging = logged(move || writer.clone());
+    let said = || String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = free.local_addr().unwrap();
+    drop(free);
+    let Receiver {
+        at,
+        mut bodies,
+        works,
+        refused: _,
+    } = receiver().await;
+    let mut data = None;
+    for (at, why) in [
+        (nobody, "send to the audit webhook"),
+        (at, "the audit webhook answered 500"),
+    ] {
+        let config = with_secret(at, "one");
+        let hub = if let Some(data) = data.take() {
+            TestHub::open_with("audit-url", data, config).await
+        } else {
+            let hub = TestHub::with_audit("audit-url", config).await;
+            records(&hub, 1).await;
+            hub
+        };
+        until("it fails", PATIENCE, async || said().contains(why)).await;
+        let shown = shown(&hub).await;
+        assert!(shown.contains(&format!("webhook {at} is ")), "{shown}");
+        assert!(!shown.contains("canary"), "{shown}");
+        data = Some(hub.crash().await);
+    }
+    let line = |log: &str| {
+        log.lines()
+            .find(|line| line.contains("canary"))
+            .map(str::to_owned)
+    };
+    assert_eq!(line(&said()), None);
+
+    // As a hub of before left it.
+    works.store(true, Ordering::SeqCst);
+    let hub = TestHub::open("audit-url", data.unwrap()).await;
+    let store = &hub.hub.store;
+    let last = *hub.hub.audit.head().borrow();
+    let before = format!("webhook {}", secretive(at, "one"));
+    for name in [before.clone(), format!("{before} (anchors)")] {
+        store.set_audit_position(&name, last).await.unwrap();
+    }
+    records_after(&hub).await;
+    let data = hub.crash().await;
+    let hub = TestHub::open_with("audit-url", data, with_secret(at, "two")).await;
+    let got = taken(&mut bodies, 1, "").await;
+    assert_eq!(got.first(), Some(&(last + 1)), "{got:?}");
+    let names = hub.hub.store.audit_sinks().await.unwrap();
+    assert!(
+        names.iter().all(|name| !name.contains("canary")),
+        "{names:?}"
+    );
+    assert_eq!(line(&said()), None);
+    hub.stop().await;
+}
+
+/// `Authorization` and body of each call.
+type Bodies = mpsc::Receiver<(String, String)>;
+
+/// Answers 500 until it `works`, 200 from then on.
+struct Receiver {
+    at: SocketAddr,
+    /// What it took.
+    bodies: Bodies,
+    works: Arc<AtomicBool>,
+    /// Calls that it refused.
+    refused: Arc<AtomicUsize>,
+}
+
+async fn receiver() -> Receiver {
     use http_body_util::BodyExt as _;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/audit", listener.local_addr().unwrap());
-    let (send, receive) = tokio::sync::mpsc::channel(16);
-    let failed = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let at = listener.local_addr().unwrap();
+    let (send, bodies) = mpsc::channel(64);
+    let works = Arc::new(AtomicBool::new(false));
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (working, refusals) = (works.clone(), refused.clone());
     #[expect(clippy::disallowed_methods, reason = "ends with its runtime")]
     tokio::spawn(async move {
         loop {
             let (socket, _) = listener.accept().await.unwrap();
             let service =
                 hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| {
-                    let (send, failed) = (send.clone(), failed.clone());
+                    let (send, working) = (send.clone(), working.clone());
+                    let refusals = refusals.clone();
                     async move {
                         let mut response =
                             http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
-                        if !failed.swap(true, std::sync::atomic::Ordering::SeqCst) {
+                        if !working.load(Ordering::SeqCst) {
+                            refusals.fetch_add(1, Ordering::SeqCst);
                             *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
                             return Ok::<_, hyper::Error>(response);
                         }
-                        let authorization = request.headers()["authorization"]
-                            .to_str()
-                            .unwrap()
-                            .to_owned();
+                        let authorization = request.headers().get("authorization");
+                        let authorization = authorization.map(|value| value.to_str().unwrap());
+                        let authorization = authorization.unwrap_or_default().to_owned();
                         let body = request.into_body().collect().await?.to_bytes();
                         let text = String::from_utf8(body.to_vec()).unwrap();
                         send.send((authorization, text)).await.unwrap();
@@ -158,5 +280,10 @@ async fn receiver() -> (String, tokio::sync::mpsc::Receiver<(String, String)>) {
             );
         }
     });
-    (url, receive)
+    Receiver {
+        at,
+        bodies,
+        works,
+        refused,
+    }
 }

@@ -178,6 +178,35 @@ impl Database {
         .bind(seq);
         self.change_row(DOING, statement).await.map(drop)
     }
+
+    pub async fn audit_sinks(&self) -> Result<Vec<String>> {
+        sqlx::query_scalar("SELECT name FROM audit_sink ORDER BY name")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("read the audit's sinks"))
+    }
+
+    pub async fn rename_audit_sink(&self, from: &str, to: &str) -> Result<()> {
+        const DOING: &str = "rename a sink";
+        const TAKE: &str = "INSERT INTO audit_sink (name, seq) SELECT $1, seq FROM audit_sink WHERE name = $2
+             ON CONFLICT (name) DO UPDATE SET seq = excluded.seq WHERE excluded.seq > audit_sink.seq";
+        if from == to {
+            return Ok(());
+        }
+        let mut write = self.begin(DOING).await?;
+        sqlx::query(TAKE)
+            .bind(to)
+            .bind(from)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        sqlx::query("DELETE FROM audit_sink WHERE name = $1")
+            .bind(from)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        write.commit(DOING).await
+    }
 }
 
 /// Writes what still runs at the chain's end again; each row stays its writer's.
