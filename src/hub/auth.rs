@@ -39,6 +39,8 @@ pub struct User {
     pub groups: Vec<String>,
     /// Why those on record are not.
     pub lapsed: Option<Lapsed>,
+    /// Which these are.
+    pub lapsed_groups: Vec<String>,
     /// The token's id, or that of the session that it belongs to.
     pub token_id: String,
     /// Whether the token may less than its user.
@@ -58,6 +60,17 @@ impl User {
         Asker {
             name: &self.name,
             groups: &self.groups,
+        }
+    }
+
+    /// The same with the groups that have lapsed: after a login they are the user's again.
+    pub fn asker_on_record(&self) -> Asker<'_> {
+        Asker {
+            name: &self.name,
+            groups: match self.lapsed {
+                Some(_) => &self.lapsed_groups,
+                None => &self.groups,
+            },
         }
     }
 
@@ -188,12 +201,17 @@ async fn by_session(hub: &Hub, token: &TokenText) -> Result<User, AuthError> {
 /// What a user may by all that is on record, whatever they show for it.
 fn whole(row: &UserRow, hub: &Hub, now: OffsetDateTime) -> User {
     let oidc = hub.config.oidc.as_ref();
+    let lapsed = lapsed(row, oidc, now);
     User {
         roles: roles(row, oidc, now),
         id: row.id.clone(),
         name: row.name.clone(),
         groups: groups(row, oidc, now).to_vec(),
-        lapsed: lapsed(row, oidc, now),
+        lapsed_groups: match lapsed {
+            Some(_) => row.groups.clone(),
+            None => Vec::new(),
+        },
+        lapsed,
         token_id: String::new(),
         scoped: false,
         scopes: Vec::new(),
@@ -274,6 +292,7 @@ mod tests {
                 roles: own.iter().filter_map(|r| Role::parse(r)).collect(),
                 groups: vec![],
                 lapsed: None,
+                lapsed_groups: vec![],
                 token_id: String::new(),
                 scoped: false,
                 scopes: vec![],

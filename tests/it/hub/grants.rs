@@ -144,6 +144,47 @@ async fn access_is_managed_by_its_role_and_not_for_oneself() {
     hub.stop().await;
 }
 
+/// As if `mia` came from an identity provider that was not heard on her for a day: her groups do not count until she logs in.
+async fn lapse(hub: &TestHub) {
+    let sqlite = "UPDATE user SET issuer = 'https://id.example', subject = '1',
+        vouched_at = (CAST(strftime('%s', 'now') AS INTEGER) - 86400) * 1000 WHERE name = 'mia'";
+    let postgres = "UPDATE \"user\" SET issuer = 'https://id.example', subject = '1',
+        vouched_at = (CAST(extract(epoch FROM now()) AS BIGINT) - 86400) * 1000 WHERE name = 'mia'";
+    hub.execute(sqlite, postgres).await;
+    // What was read before says nothing any more.
+    hub.hub.store.access().add();
+}
+
+/// What lapsed comes back with the next login: until then it is still one's own, for a grant as for a label that a grant chooses by.
+#[tokio::test]
+async fn nobody_lets_themselves_in_by_groups_that_lapsed() {
+    let hub = TestHub::start("grants-lapsed").await;
+    hub.add("eu1").await;
+    let manager = hub.user("mia", &["access"], &["sre"]).await;
+    let mut by_label = grant("group:sre");
+    by_label["clusters"] = json!({"labels": "env=prod"});
+    assert_eq!(hub.post("/v1/grants", &by_label).await.0, 201);
+    lapse(&hub).await;
+    let as_mia = async |call: (&str, &str), body: Value| {
+        hub.call_as(&manager, call, &[("if-match", "*")], &body)
+            .await
+    };
+    let (_, me) = as_mia(("GET", "/v1/whoami"), Value::Null).await;
+    assert_eq!(me["groups"], json!([]), "{me}");
+    let (code, problem) = as_mia(("POST", "/v1/grants"), grant("group:sre")).await;
+    assert_eq!((code, slug(&problem)), (403, "not-allowed"), "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("mia lacks the role admin"), "{detail}");
+    let labels = ("PATCH", "/v1/clusters/eu1/labels");
+    let (code, problem) = as_mia(labels, json!({"set": {"env": "prod"}})).await;
+    assert_eq!((code, slug(&problem)), (403, "not-allowed"), "{problem}");
+    // To others she gives as before.
+    let (code, made) = as_mia(("POST", "/v1/grants"), grant("group:dev")).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(as_mia(labels, json!({"set": {"env": "dev"}})).await.0, 200);
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn a_check_says_which_grant_says_yes_or_why_none_does() {
     let hub = TestHub::start("grants-check").await;

@@ -61,7 +61,7 @@ async fn put(
         name: &cluster.name,
         labels,
     });
-    if grants::gains(hub, &caller.user.asker(), &was, &will).await? {
+    if grants::gains(hub, &caller.user.asker_on_record(), &was, &will).await? {
         caller.require(hub, Role::Admin, "cluster.label").await?;
     }
     caller
