@@ -221,6 +221,17 @@ impl Requests {
         let cut = seats.taken.values().filter(|(by, _)| gone.ends(by));
         cut.map(|(_, cut)| cut.cancel()).count()
     }
+
+    /// Ends what has run out by `now`; gives how many that are. Each does so by itself, by a clock that goes on evenly: where the hub's own
+    /// was set forward, or stood still, that is later.
+    pub fn end_over(&self, now: OffsetDateTime) -> usize {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = seats
+            .taken
+            .values()
+            .filter(|(by, cut)| !cut.is_cancelled() && by.until.is_some_and(|until| until <= now));
+        over.map(|(_, cut)| cut.cancel()).count()
+    }
 }
 
 impl Seat {

@@ -121,3 +121,27 @@ async fn a_request_ends_with_its_grant() {
     assert!(seat.over().now_or_never().is_none());
     seat.over().await;
 }
+
+/// A wait goes on by another clock than the one that says when access ends: one that was set forward is seen by who looks at it.
+#[tokio::test(start_paused = true)]
+async fn what_is_over_at_a_look_ends_however_long_its_own_wait_is() {
+    let requests = Arc::new(Requests::default());
+    let end = clock::now() + time::Duration::hours(8);
+    let [first, later, never] =
+        [Some(end), Some(end + time::Duration::hours(1)), None].map(|until| {
+            let by = By {
+                until,
+                ..By::default()
+            };
+            requests.enter(by, requests.now())
+        });
+    let moment = time::Duration::milliseconds(1);
+    assert_eq!(requests.end_over(end - moment), 0);
+    assert!(first.over().now_or_never().is_none());
+    assert_eq!(requests.end_over(end), 1);
+    assert!(first.over().now_or_never().is_some());
+    // Once is enough.
+    assert_eq!(requests.end_over(end + moment), 0);
+    assert!(later.over().now_or_never().is_none());
+    assert!(never.over().now_or_never().is_none());
+}

@@ -138,14 +138,15 @@ async fn finishing<T, W: Future<Output = ()>>(
     items.for_each_concurrent(AT_ONCE, work).await;
 }
 
-/// Ends what runs here by groups that do not count any more, until `stop`; what begins is judged as it comes. In a hub that is
-/// alone also what was taken away while nobody could end what runs by it, since the database did not answer in time.
+/// Ends what runs here by groups that do not count any more, or by what has ended by the hub's clock, until `stop`; what begins is
+/// judged as it comes. In a hub that is alone also what was taken away while nobody could end what runs by it, since the database did not answer in time.
 pub async fn end_lapsed(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     while stop
         .run_until_cancelled(tokio::time::sleep(LOOK))
         .await
         .is_some()
     {
+        hub.requests.end_over(clock::now());
         if let Err(error) = lapsed(&hub).await {
             tracing::warn!(
                 error = chain_of(&error),
