@@ -11,9 +11,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::Hub;
-use super::audit::Entry;
+use super::audit::{Entry, Verdict};
 use super::store::{Cluster, StoreError};
+use super::{Hub, chain_of};
 use crate::clock;
 use crate::tunnel::carry;
 use crate::tunnel::{LineError, Stream};
@@ -101,7 +101,7 @@ async fn may(hub: &Hub, cluster_id: &str, meta: &[u8]) -> Result<(), LineError> 
         return denied("a git stream names no target: the hub knows the catalog's host");
     }
     let cluster = hub.store.cluster_by_id(cluster_id).await.map_err(|error| {
-        tracing::error!(error = %super::chain_of(&error), "look up a cluster's way to Git");
+        tracing::error!(error = %chain_of(&error), "look up a cluster's way to Git");
         LineError::new(Code::Unavailable, "the hub's store does not answer")
     })?;
     let Some(cluster) = cluster.filter(|c| c.removed_at.is_none()) else {
@@ -168,15 +168,6 @@ pub async fn heed(
     let (true, Some(none)) = (left_to_it, none) else {
         return Ok(false);
     };
-    let chosen = (GitRoute::Auto, true);
-    let chosen = hub
-        .store
-        .set_git_route(cluster.revision(), chosen, clock::now());
-    if !chosen.await? {
-        // Somebody changed the cluster meanwhile; the next report is judged by what it is then.
-        return Ok(false);
-    }
-    tracing::info!(cluster = %cluster.name, why = none.message, "Git goes over the line");
     let entry = Entry {
         actor: format!("agent:{}", cluster.name),
         action: "cluster.git".to_owned(),
@@ -185,10 +176,34 @@ pub async fn heed(
         reason: Some(none.message.clone()),
         ..Entry::default()
     };
-    if hub.audit.event(entry).await.is_err() {
-        tracing::error!(cluster = %cluster.name, "a change of its way to Git could not be put on record");
+    if hub.audit.event(entry.clone()).await.is_err() {
+        // The agent reports it again.
+        tracing::error!(cluster = %cluster.name, "its way to Git is not changed: that could not be put on record");
+        return Ok(false);
     }
-    Ok(true)
+    let chosen = (GitRoute::Auto, true);
+    let chosen = hub
+        .store
+        .set_git_route(cluster.revision(), chosen, clock::now());
+    let chosen = chosen.await;
+    let why = match &chosen {
+        Ok(true) => {
+            tracing::info!(cluster = %cluster.name, why = none.message, "Git goes over the line");
+            return Ok(true);
+        }
+        // The next report is judged by what the cluster is then.
+        Ok(false) => "not made: somebody changed the cluster meanwhile".to_owned(),
+        Err(error) => format!("nobody knows whether it was made: {}", chain_of(error)),
+    };
+    let entry = Entry {
+        verdict: Verdict::Deny,
+        reason: Some(why),
+        ..entry
+    };
+    if hub.audit.event(entry).await.is_err() {
+        tracing::error!(cluster = %cluster.name, "that its way to Git was not changed could not be put on record");
+    }
+    chosen
 }
 
 #[cfg(test)]

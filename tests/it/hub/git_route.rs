@@ -35,6 +35,12 @@ async fn choose(hub: &TestHub, route: &str) -> (u16, Value) {
 }
 
 async fn report(agent: &Agent, hub: &TestHub, reason: &str) -> Value {
+    let (code, ack) = reported(agent, hub, reason).await;
+    assert_eq!(code, 200, "{ack}");
+    ack
+}
+
+async fn reported(agent: &Agent, hub: &TestHub, reason: &str) -> (u16, Value) {
     let report = json!({
         "agent": {"version": "1", "image": "", "arch": "", "features": []},
         "conditions": [{
@@ -43,9 +49,7 @@ async fn report(agent: &Agent, hub: &TestHub, reason: &str) -> Value {
         }],
     });
     let path = "/v1/clusters/eu1/reports";
-    let (code, ack) = agent.call(hub, "POST", path, &report.to_string()).await;
-    assert_eq!(code, 200, "{ack}");
-    ack
+    agent.call(hub, "POST", path, &report.to_string()).await
 }
 
 #[tokio::test]
@@ -110,6 +114,48 @@ async fn an_agent_without_a_route_gets_the_line_where_that_is_left_to_it() {
     // Chosen again, the direct way is tried again.
     choose(&hub, "auto").await;
     assert_eq!(way(&agent, &hub).await.0, json!("direct"));
+    hub.stop().await;
+}
+
+/// What the record has of the way that the agent chose.
+async fn on_record(hub: &TestHub) -> Vec<String> {
+    let rows = hub.hub.store.audit_tail(Some("eu1"), 100).await.unwrap();
+    rows.iter()
+        .filter(|row| row.action == "cluster.git")
+        .map(|row| format!("{} {}", row.verdict, row.target))
+        .collect()
+}
+
+/// H37: what cannot be put on record is not done, and of what was not done the record says so.
+#[tokio::test]
+async fn an_agents_choice_is_on_record_before_it_is_made() {
+    let hub = TestHub::start("git-record").await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    hub.execute(refuse, no_more).await;
+    reported(&agent, &hub, NO_ROUTE).await;
+    assert_eq!(way(&agent, &hub).await.0, json!("direct"));
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    hub.execute("DROP TRIGGER refuse", again).await;
+    assert_eq!(on_record(&hub).await, [""; 0]);
+
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF git_no_route ON cluster BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE cluster ADD CONSTRAINT refuse CHECK (NOT git_no_route) NOT VALID";
+    hub.execute(refuse, no_more).await;
+    let (code, problem) = reported(&agent, &hub, NO_ROUTE).await;
+    assert!(code >= 500, "{code} {problem}");
+    assert_eq!(way(&agent, &hub).await.0, json!("direct"));
+    let again = "ALTER TABLE cluster DROP CONSTRAINT refuse";
+    hub.execute("DROP TRIGGER refuse", again).await;
+    assert_eq!(on_record(&hub).await, ["allow line", "deny line"]);
+
+    report(&agent, &hub, NO_ROUTE).await;
+    assert_eq!(way(&agent, &hub).await.0, json!("line"));
+    let made = ["allow line", "deny line", "allow line"];
+    assert_eq!(on_record(&hub).await, made);
     hub.stop().await;
 }
 
