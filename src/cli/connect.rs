@@ -5,6 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command};
 
 use super::exit::{Code, Failure};
 use super::progress;
@@ -20,6 +22,8 @@ const MAX_CA_FILE: u64 = 1 << 20;
 /// The flags of every verb that speaks to the hub.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Connect {
+    #[command(flatten)]
+    pub environment: Environment,
     /// The hub's address; without it, the hub of the last login
     #[arg(
         long,
@@ -47,6 +51,59 @@ pub(super) struct Connect {
         hide_env_values = true
     )]
     pub ca: Option<PathBuf>,
+}
+
+/// Which flags the environment gave. What it gives is for the hub that it names: kubectl's plugin is asked for the hub of each
+/// kubeconfig, and must not show one hub's token to another.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Environment {
+    token_file: bool,
+    ca: bool,
+}
+
+/// Of a command with the flags `--token-file` and `--ca`, read before they are taken from its matches.
+impl clap::FromArgMatches for Environment {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let gave = |id| matches.value_source(id) == Some(ValueSource::EnvVariable);
+        Ok(Self {
+            token_file: gave("token_file"),
+            ca: gave("ca"),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Environment {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl Environment {
+    /// What of this is for the hub: all that flags gave, and what the environment gave if it names no other.
+    pub(super) fn for_hub<'a>(
+        self,
+        hub: &str,
+        token_file: Option<&'a PathBuf>,
+        ca: Option<&'a PathBuf>,
+    ) -> (Option<&'a PathBuf>, Option<&'a PathBuf>) {
+        let named = std::env::var_os("LINESMAN_HUB").filter(|named| !named.is_empty());
+        // One that cannot be read is no other hub's, either.
+        let same = |named: &str| canonical(named).is_ok_and(|named| named == hub);
+        let other = named.is_some_and(|named| !named.to_str().is_some_and(same));
+        (
+            token_file.filter(|_| !(other && self.token_file)),
+            ca.filter(|_| !(other && self.ca)),
+        )
+    }
 }
 
 /// A hub with what is needed to speak to it.
@@ -85,11 +142,16 @@ impl Connect {
             None => return Err(no_hub().into()),
         };
         let session: Option<&Session> = sessions.hubs.get(&hub);
-        let ca = match &self.ca {
+        let (token_file, ca) = (self.token_file.as_ref(), self.ca.as_ref());
+        let (own, ca) = self.environment.for_hub(&hub, token_file, ca);
+        if own.is_none() && token_file.is_some() && session.is_none() {
+            return Err(of_another(&hub).into());
+        }
+        let ca = match ca {
             Some(path) => Some(read_ca(path)?),
             None => session.and_then(|s| s.ca.clone()),
         };
-        Ok(match &self.token_file {
+        Ok(match own {
             Some(path) => Access {
                 hub,
                 ca,
@@ -181,6 +243,16 @@ pub(super) fn not_logged_in(hub: &str) -> Failure {
         Code::Denied,
         format!("no session for {hub}"),
         format!("run: linesman login {hub}"),
+    )
+}
+
+fn of_another(hub: &str) -> Failure {
+    Failure::new(
+        Code::Denied,
+        format!(
+            "no session for {hub}, and LINESMAN_TOKEN_FILE is for the hub that LINESMAN_HUB names"
+        ),
+        format!("run: linesman login {hub}, or name the file of its token: --token-file FILE"),
     )
 }
 

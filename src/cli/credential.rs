@@ -26,7 +26,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let access = args.connect.found()?;
+    let access = args.connect.found().map_err(denied)?;
     let access = if access.renewable {
         super::briefly(args.connect.access()).map_err(renewal)?
     } else {
@@ -60,6 +60,16 @@ fn credential(access: &Access, now: OffsetDateTime) -> Result<String, Failure> {
         "status": status,
     });
     Ok(format!("{document}\n"))
+}
+
+/// A wrong flag is one all the same.
+fn denied(error: anyhow::Error) -> anyhow::Error {
+    let failure = error.downcast_ref::<Failure>();
+    if failure.is_some_and(|failure| failure.code == Code::Denied) {
+        renewal(error)
+    } else {
+        error
+    }
 }
 
 /// kubectl knows no code of ours.

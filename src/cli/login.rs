@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::connect::{Access, canonical, read_ca, read_code, read_token};
+use super::connect::{Access, Environment, canonical, read_ca, read_code, read_token};
 use super::exit::{Code, Failure};
 use super::output::progress_line;
 use super::session::{self, Session};
@@ -23,11 +23,14 @@ Examples:
   pass show linesman | linesman login hub.example.org --token-file -
 
 The session is kept in $XDG_STATE_HOME/linesman (0600) and renewed by itself until it ends. LINESMAN_HUB,
-LINESMAN_TOKEN_FILE and LINESMAN_CA_FILE take its place where they are set.";
+LINESMAN_TOKEN_FILE and LINESMAN_CA_FILE take its place where they are set; beside a LINESMAN_HUB that is
+another hub than the one that is asked, token and CA of the environment are not used.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
+    #[command(flatten)]
+    environment: Environment,
     /// The hub's address, `https://HOST[:PORT]`
     #[arg(env = "LINESMAN_HUB", hide_env_values = true)]
     hub: String,
@@ -61,14 +64,16 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> Result<()> {
     let hub = canonical(&args.hub)?;
     let directory = session::directory()?;
-    let ca = match &args.ca {
+    let (token_file, ca) = (args.token_file.as_ref(), args.ca.as_ref());
+    let (token_file, ca) = args.environment.for_hub(&hub, token_file, ca);
+    let ca = match ca {
         Some(path) => Some(read_ca(path)?),
         None => session::load(&directory)?
             .hubs
             .get(&hub)
             .and_then(|s| s.ca.clone()),
     };
-    let session = match (&args.code_file, &args.token_file) {
+    let session = match (&args.code_file, token_file) {
         (Some(file), _) => of_answer(by_code(&hub, ca.as_deref(), file).await?, ca),
         (None, Some(file)) if !args.device && !args.no_browser => by_token(&hub, ca, file).await?,
         _ => {

@@ -227,6 +227,56 @@ fn the_plugin_without_a_good_session_says_what_to_run() {
     );
 }
 
+/// kubectl asks for the hub of each kubeconfig, in one environment.
+#[test]
+fn the_environments_token_is_shown_to_the_environments_hub_alone() {
+    const OWN: &str = "lmt1.of.b";
+    let home = Home::new();
+    let file = home.write("b.token", OWN);
+    let file = file.to_str().unwrap();
+    home.session("https://a.invalid", "lmt1.of.a", None);
+    let run = |hub: &str, environments: &str, flags: &[&str]| {
+        let ask = ["credential", "--hub", hub];
+        let mut command = home.linesman(&[&ask[..], flags].concat());
+        command.env("LINESMAN_TOKEN_FILE", file);
+        if !environments.is_empty() {
+            command.env("LINESMAN_HUB", environments);
+        }
+        Ran::of(&command.output().unwrap())
+    };
+    let rows: [(&str, &str, &[&str], &str); 6] = [
+        // By whatever name the same hub goes.
+        ("https://b.invalid", "https://b.invalid", &[], OWN),
+        ("b.invalid/", "https://B.invalid:443/", &[], OWN),
+        // It has been said of no hub that it is the token's.
+        ("https://a.invalid", "", &[], OWN),
+        ("https://a.invalid", "https://b.invalid", &[], "lmt1.of.a"),
+        ("https://a.invalid", "no hub at all", &[], "lmt1.of.a"),
+        // A flag is for the hub of its command.
+        (
+            "https://a.invalid",
+            "https://b.invalid",
+            &["--token-file", file],
+            OWN,
+        ),
+    ];
+    for (hub, environments, flags, token) in rows {
+        let ran = run(hub, environments, flags);
+        let row = format!("{hub} {environments} {flags:?}: {ran:?}");
+        assert_eq!(ran.code, 0, "{row}");
+        let credential: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(credential["status"]["token"], token, "{row}");
+    }
+    let ran = run("https://c.invalid", "https://b.invalid", &[]);
+    ran.fails(1, "no session for https://c.invalid, and LINESMAN_TOKEN_FILE is for the hub that LINESMAN_HUB names");
+    assert!(!ran.err.contains(OWN), "{ran:?}");
+    let mut command = home.linesman(&["cluster", "list", "--hub", "https://c.invalid"]);
+    command
+        .env("LINESMAN_TOKEN_FILE", file)
+        .env("LINESMAN_HUB", "https://b.invalid");
+    Ran::of(&command.output().unwrap()).fails(4, "run: linesman login https://c.invalid");
+}
+
 #[test]
 fn a_token_file_that_holds_no_token_is_refused_unseen() {
     let home = Home::new();
