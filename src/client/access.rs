@@ -118,6 +118,12 @@ impl Client {
             .await
     }
 
+    /// One in force, the caller's own; anyone's for admins.
+    pub async fn token(&self, id: &str) -> Result<ApiTokenView, Error> {
+        self.get(&format!("show token {id}"), &["v1", "api-tokens", id], &[])
+            .await
+    }
+
     pub async fn create_token(&self, new: &NewApiToken) -> Result<ApiTokenAnswer, Error> {
         self.write("make a token", &["v1", "api-tokens"], new).await
     }

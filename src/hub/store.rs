@@ -235,7 +235,8 @@ contract! {
     user(&self, name: &str) -> Option<UserRow>;
     /// Also finds those who are.
     user_by_id(&self, id: &str) -> Option<UserRow>;
-    /// Stores a token; the same key of the same maker again gives the token that is there the new secret.
+    /// Stores a token, within bounds of each user's and of all; the same key of the same maker again gives the token that is
+    /// there the new secret. What ended 30 days before is forgotten.
     [access] add_api_token(&self, token: ApiToken, key: Option<String>) -> ApiToken;
     /// A token with its user, whatever their state.
     api_token(&self, id: &str) -> Option<(ApiToken, UserRow)>;

@@ -24,6 +24,7 @@ mod lookups;
 mod replicas;
 mod reports;
 mod server;
+mod tokens;
 
 /// Each of these functions takes an open store, and is a test on either database.
 macro_rules! on_both {

@@ -6,9 +6,7 @@ use serde_json::json;
 use super::clusters;
 use crate::cli::confirm::{Question, Yes, confirm};
 use crate::cli::connect::Connect;
-use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Output, done, progress_line};
-use crate::client::Client;
 use crate::wire::api::ApiTokenView;
 
 const EXAMPLES: &str = "\
@@ -36,33 +34,11 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     if !args.asks.yes {
-        ask(&find(&client, &args.id).await?)?;
+        ask(&client.token(&args.id).await?)?;
     }
     client.revoke_token(&args.id).await?;
     progress_line(&format!("token {} revoked", args.id));
     done(args.output.output, &args.id, &json!({"id": args.id}))
-}
-
-/// Among the caller's own first: what others have only an admin may see, and who is none is not to be refused for it.
-async fn find(client: &Client, id: &str) -> Result<ApiTokenView> {
-    let is_it = |token: &ApiTokenView| token.id == id;
-    if let Some(own) = client.tokens(None).await?.into_iter().find(is_it) {
-        return Ok(own);
-    }
-    let me = client.whoami().await?;
-    if me.roles.iter().any(|role| role == "admin") {
-        let all = client.tokens(Some("*")).await?;
-        if let Some(found) = all.into_iter().find(is_it) {
-            return Ok(found);
-        }
-    }
-    let next = "see: linesman token list; with --all those of everybody, for admins";
-    Err(Failure::new(
-        Code::NotFound,
-        format!("there is no token '{id}' in force"),
-        next,
-    )
-    .into())
 }
 
 fn ask(token: &ApiTokenView) -> Result<()> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::routing::{delete, get, post};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use crate::hub::access;
 use crate::hub::auth::{Role, Scope};
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::running::Gone;
-use crate::hub::store::{ApiToken, Ended, UserRow};
+use crate::hub::store::{ApiToken, Ended, StoreError, UserRow};
 use crate::keys;
 use crate::wire::api::{ApiTokenAnswer, ApiTokenView, NewApiToken, NewUser, Page, UserView};
 use crate::wire::id::ClusterName;
@@ -43,7 +43,7 @@ pub fn routes() -> Router<Arc<Hub>> {
         )
         .route("/v1/users/{name}/login-codes", post(code::make))
         .route("/v1/api-tokens", get(tokens).post(create))
-        .route("/v1/api-tokens/{id}", delete(revoke))
+        .route("/v1/api-tokens/{id}", get(one).delete(revoke))
 }
 
 async fn list(
@@ -218,6 +218,33 @@ async fn tokens(
     }))
 }
 
+/// One in force, to its holder and to admins.
+async fn one(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<(precondition::Tag, Json<ApiTokenView>), Problem> {
+    let (token, user) = known(&hub, &id).await?;
+    // Nobody learns by this whose tokens there are.
+    if user.id != caller.user.id && !caller.user.is(Role::Admin) {
+        return Err(unknown("token", &id));
+    }
+    let over = token.expires_at.is_some_and(|end| end <= clock::now());
+    if over || token.revoked_at.is_some() {
+        return Err(unknown("token", &id));
+    }
+    Ok((precondition::tag(TOKEN_REV), Json(view(token, user.name))))
+}
+
+/// A token with its user, whatever their state.
+async fn known(hub: &Hub, id: &str) -> Result<(ApiToken, UserRow), Problem> {
+    let found = match keys::decode(id) {
+        Some(_) => hub.store.api_token(id).await?,
+        None => None,
+    };
+    found.ok_or_else(|| unknown("token", id))
+}
+
 fn view(token: ApiToken, user: String) -> ApiTokenView {
     ApiTokenView {
         id: token.id,
@@ -266,7 +293,7 @@ async fn create(
     caller.record(&hub, "token.create", None, &target).await?;
     let key = precondition::key(&headers)?.map(str::to_owned);
     let stored = hub.store.add_api_token(record, key).await;
-    let stored = stored.map_err(precondition::taken)?;
+    let stored = stored.map_err(not_made)?;
     // A repeated call finds its token and gives it this secret.
     let text = fresh.with_id(&stored.id).text(Prefix::Api);
     let answer = ApiTokenAnswer {
@@ -274,6 +301,17 @@ async fn create(
         view: view(stored, user.name),
     };
     Ok((StatusCode::CREATED, Json(answer)))
+}
+
+fn not_made(error: StoreError) -> Problem {
+    match error {
+        StoreError::Full(what) => Problem::new(
+            Slug::Full,
+            what,
+            "end one that nobody needs: linesman token revoke ID; see: linesman token list, with --all those of everybody, for admins",
+        ),
+        other => precondition::taken(other),
+    }
 }
 
 fn check(new: &NewApiToken) -> Result<(), Problem> {
@@ -348,11 +386,7 @@ async fn revoke(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let found = match keys::decode(&id) {
-        Some(_) => hub.store.api_token(&id).await?,
-        None => None,
-    };
-    let (token, user) = found.ok_or_else(|| unknown("token", &id))?;
+    let (token, user) = known(&hub, &id).await?;
     if user.id != caller.user.id || caller.user.scoped {
         // Nobody learns by this whose tokens there are.
         if !caller.user.is(Role::Admin) {

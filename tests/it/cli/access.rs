@@ -178,6 +178,34 @@ fn a_users_token_is_made_used_and_revoked() {
         .fails(5, "nobody could administer the hub");
 }
 
+/// The bound on tokens is told with what gets a user below it.
+#[test]
+fn one_token_too_many_is_refused_with_a_next_action() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    assert_eq!(home.run(&["user", "add", "ada"]).code, 0);
+    let create = ["token", "create", "--user", "ada", "--title", "laptop"];
+    let made = home.run(&[&create[..], &["-o", "name"]].concat());
+    assert_eq!(made.code, 0, "{made:?}");
+    let id = made.out.trim();
+    execute(
+        hub.data(),
+        format!(
+            "INSERT INTO api_token (id, user_id, hash, title, expires_at, created_at)
+             WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+             SELECT 'copy-' || i, user_id, hash, title, expires_at, created_at FROM api_token, n WHERE id = '{id}'"
+        ),
+    );
+    let full = home.run(&create);
+    full.fails(5, "the user has 200 tokens in force");
+    assert!(full.err.contains("linesman token revoke ID"), "{full:?}");
+    assert_eq!(home.run(&["token", "revoke", id, "--yes"]).code, 0);
+    home.run(&["token", "revoke", id])
+        .fails(3, "there is no token");
+    assert_eq!(home.run(&create).code, 0);
+}
+
 #[test]
 fn the_audit_is_exported_and_a_changed_record_is_named() {
     let home = Home::new();
@@ -247,14 +275,21 @@ fn the_audit_is_exported_and_a_changed_record_is_named() {
 }
 
 fn tamper(data: &std::path::Path, change: &str) {
+    execute(data, format!("UPDATE audit SET {change} WHERE seq = 2"));
+}
+
+/// Behind the hub's back.
+fn execute(data: &std::path::Path, statement: String) {
     use sqlx::Connection as _;
     let url = format!("sqlite://{}", data.join("hub.db").display());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-        let change = format!("UPDATE audit SET {change} WHERE seq = 2");
-        let change = sqlx::AssertSqlSafe(change);
-        sqlx::query(change).execute(&mut connection).await.unwrap();
+        let statement = sqlx::AssertSqlSafe(statement);
+        sqlx::query(statement)
+            .execute(&mut connection)
+            .await
+            .unwrap();
         connection.close().await.unwrap();
     });
 }

@@ -89,13 +89,14 @@ fn of(caller: Caller) -> impl Iterator<Item = &'static Operation> {
 }
 
 /// What somebody without any role gets where it is not 403.
-const OWN: [(&str, &str, u16, Option<&str>); 6] = [
+const OWN: [(&str, &str, u16, Option<&str>); 7] = [
     ("get", "/v1/whoami", 200, None),
     // Their own.
     ("get", "/v1/grants", 200, None),
     ("post", "/v1/catalog/ssh-keys", 403, Some("not-allowed")),
     // Which there are is not theirs to know.
     ("get", "/v1/grants/{id}", 404, Some("not-found")),
+    ("get", "/v1/api-tokens/{id}", 404, Some("not-found")),
     ("delete", "/v1/api-tokens/{id}", 404, Some("not-found")),
     ("post", "/v1/api-tokens", 403, Some("not-allowed")),
 ];

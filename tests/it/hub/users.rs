@@ -6,7 +6,7 @@ use linesman::hub::running::By;
 use serde_json::{Value, json};
 
 use super::slug;
-use super::support::TestHub;
+use super::support::{TestHub, api_token};
 
 async fn token(hub: &TestHub, by: &str, body: Value) -> (u16, Value) {
     hub.call_as(by, ("POST", "/v1/api-tokens"), &[], &body)
@@ -65,6 +65,63 @@ async fn a_token_is_shown_once_and_dies_at_once() {
         ["user.add", "user.add", "token.create", "token.revoke"]
     );
     assert!(rows.iter().all(|r| !r.target.contains("lmt1")));
+    hub.stop().await;
+}
+
+/// Whoever has no role at all may make tokens, so many at once; who is at the bound is told how to get below it.
+#[tokio::test]
+async fn a_user_at_the_bound_is_told_what_ends_a_token() {
+    let hub = TestHub::start("tokens-full").await;
+    let eve = hub.user("eve", &[], &[]).await;
+    for _ in 1..200 {
+        api_token(&hub.hub, "id-eve".to_owned()).await;
+    }
+    let body = json!({"title": "one more", "lasts": 3600});
+    let (code, problem) = token(&hub, &eve, body.clone()).await;
+    assert_eq!((code, slug(&problem)), (409, "full"), "{problem}");
+    assert_eq!(problem["detail"], "the user has 200 tokens in force");
+    let next = problem["next"].as_str().unwrap();
+    assert!(next.contains("linesman token revoke ID"), "{next}");
+    let (_, page) = hub
+        .call_as(&eve, ("GET", "/v1/api-tokens"), &[], &Value::Null)
+        .await;
+    let items = page["items"].as_array().unwrap();
+    assert_eq!(items.len(), 200);
+    let path = format!("/v1/api-tokens/{}", items[7]["id"].as_str().unwrap());
+    let any = [("if-match", "*")];
+    let gone = hub.call_as(&eve, ("DELETE", &path), &any, &Value::Null);
+    assert_eq!(gone.await.0, 204);
+    assert_eq!(token(&hub, &eve, body).await.0, 201);
+    hub.stop().await;
+}
+
+/// By its id a token is found whatever the list is like: by its holder and by admins, while it is in force.
+#[tokio::test]
+async fn a_token_is_looked_up_by_its_holder_and_by_admins() {
+    let hub = TestHub::start("tokens-one").await;
+    let (ada, bob) = (
+        hub.user("ada", &[], &[]).await,
+        hub.user("bob", &["auditor", "access"], &[]).await,
+    );
+    let body = json!({"title": "ci", "lasts": 3600, "scopes": ["kube"]});
+    let (_, made) = token(&hub, &ada, body).await;
+    let path = format!("/v1/api-tokens/{}", made["id"].as_str().unwrap());
+    let look = async |by: &str| {
+        let call = ("GET", path.as_str());
+        hub.call_as(by, call, &[], &Value::Null).await
+    };
+    let (code, seen) = look(&ada).await;
+    assert_eq!(
+        (code, &seen["title"], &seen["user"]),
+        (200, &json!("ci"), &json!("ada"))
+    );
+    assert_eq!(seen["token"], Value::Null);
+    assert_eq!(look(&hub.admin).await, (200, seen));
+    let (code, problem) = look(&bob).await;
+    assert_eq!((code, slug(&problem)), (404, "not-found"));
+    assert_eq!(hub.delete(&path, Some("*")).await, 204);
+    assert_eq!(look(&ada).await.0, 404);
+    assert_eq!(hub.get("/v1/api-tokens/no-id").await.0, 404);
     hub.stop().await;
 }
 

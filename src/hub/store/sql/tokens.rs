@@ -7,6 +7,14 @@ use super::users::User;
 use super::{Database, Write, db, from_json, from_ms, hash32, to_json, to_ms};
 use crate::hub::store::{ApiToken, Ended, Result, Revision, StoreError, UserRow};
 
+/// Tokens in force at once: of one user, and of all. The list shows no more, either.
+const MOST_OF_USER: i64 = 200;
+const MOST: i64 = 10_000;
+/// How long what is over can still be looked up, as many as may be in force.
+const KEEP: time::Duration = time::Duration::days(30);
+/// What is over goes so many at a time, with each token that is made: of each that goes the other replicas are told.
+const GO: i64 = 500;
+
 #[derive(FromRow)]
 struct Token {
     id: String,
@@ -51,6 +59,7 @@ impl Database {
     pub async fn add_api_token(&self, token: ApiToken, key: Option<String>) -> Result<ApiToken> {
         const DOING: &str = "store a hub token";
         let mut write = self.begin(DOING).await?;
+        forget(&mut write, &token).await?;
         let stored: Option<Token> = sqlx::query_as(
             "INSERT INTO api_token (id, user_id, hash, title, scopes, clusters, created_by, idempotency_key,
                expires_at, created_at)
@@ -74,6 +83,10 @@ impl Database {
         .fetch_optional(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
+        // A call that came before makes none.
+        if stored.as_ref().is_some_and(|row| row.id == token.id) {
+            make_room(&mut write, &token).await?;
+        }
         write.commit(DOING).await?;
         stored
             .ok_or_else(|| {
@@ -246,6 +259,56 @@ impl Database {
         write.commit(DOING).await?;
         Ok(Ended::Done)
     }
+}
+
+/// What ended long ago is not looked up any more.
+async fn forget(write: &mut Write, added: &ApiToken) -> Result<()> {
+    const FORGET: &str = "DELETE FROM api_token WHERE id IN (SELECT id FROM api_token
+         WHERE revoked_at < $1 OR expires_at < $1 LIMIT $2)";
+    sqlx::query(FORGET)
+        .bind(to_ms(added.created_at - KEEP))
+        .bind(GO)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db("store a hub token"))?;
+    Ok(())
+}
+
+/// Refuses one more than may be in force, but never the only one by which the hub can be administered. Of those that are over,
+/// the oldest go where there are too many. What is refused here is not committed, and never was.
+async fn make_room(write: &mut Write, added: &ApiToken) -> Result<()> {
+    const DOING: &str = "store a hub token";
+    const COUNT: &str = "SELECT count(*) FILTER (WHERE live AND user_id = $2), count(*) FILTER (WHERE live), count(*) FROM
+         (SELECT user_id, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AS live FROM api_token) AS tokens";
+    const DROP: &str = "DELETE FROM api_token WHERE id IN (SELECT id FROM api_token
+         WHERE revoked_at IS NOT NULL OR expires_at <= $1 ORDER BY COALESCE(revoked_at, expires_at) LIMIT $2)";
+    let now = added.created_at;
+    let (own, live, all): (i64, i64, i64) = sqlx::query_as(COUNT)
+        .bind(to_ms(now))
+        .bind(&added.user_id)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+    let full = if own > MOST_OF_USER {
+        Some(format!("the user has {MOST_OF_USER} tokens in force"))
+    } else {
+        (live > MOST).then(|| format!("the hub has {MOST} tokens in force"))
+    };
+    if let Some(full) = full
+        && admins(write, now).await? != [added.id.as_str()]
+    {
+        return Err(StoreError::Full(full));
+    }
+    let beyond = all - live - MOST;
+    if beyond > 0 {
+        sqlx::query(DROP)
+            .bind(to_ms(now))
+            .bind(beyond.min(GO))
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+    }
+    Ok(())
 }
 
 /// Whether without these tokens nobody could administer the hub any more.

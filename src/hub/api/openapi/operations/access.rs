@@ -101,6 +101,12 @@ pub(super) const ALL: &[Operation] = &[
         ("NewApiToken", "ApiTokenAnswer"),
     ),
     operation(
+        ("get", "/v1/api-tokens/{id}"),
+        User,
+        "One token in force: the caller's, or anyone's for admins",
+        ("", "ApiTokenView"),
+    ),
+    operation(
         ("delete", "/v1/api-tokens/{id}"),
         User,
         "Revoke a token; what runs by it is cut",
