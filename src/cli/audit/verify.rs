@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::broken;
 use crate::cli::connect::Connect;
+use crate::cli::exit::{Code, Failure};
 use crate::cli::hub::database;
 use crate::cli::output::{Format, Output, done, emit};
 use crate::client::Client;
@@ -59,10 +60,20 @@ const PAGE: usize = 2_000;
 /// Pages that are read and hashed beside the one that is linked: one a core is not enough while some wait for the disk.
 const AHEAD: usize = 6;
 
+/// So often the chain is followed anew where retention has moved its beginning meanwhile.
+const ANEW: usize = 3;
+
 /// Where the records come from.
 enum Source {
-    Database(Store),
-    Hub(Client),
+    Database {
+        store: Store,
+        hub_id: String,
+        data: PathBuf,
+    },
+    Hub {
+        client: Client,
+        hub_id: String,
+    },
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
@@ -70,14 +81,17 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         (Some(file), _) => Some(kept_file(file)?),
         (None, record) => record,
     };
-    let (source, mut follower) = match args.data {
-        Some(data) => of_database(&data, args.database_url_file.as_deref()).await?,
+    let source = match args.data {
+        Some(data) => of_database(data, args.database_url_file.as_deref()).await?,
         None => of_hub(&args.connect).await?,
     };
-    if let Some(kept) = kept {
-        follower = follower.with(kept).map_err(|e| unlike(&e))?;
-    }
-    let (end, records, anchors) = whole(Arc::new(source), follower).await?;
+    let source = Arc::new(source);
+    let checked = checked(&source, async || source.beginning(kept).await);
+    let Whole {
+        end,
+        records,
+        anchors,
+    } = checked.await?;
     let held = kept.map_or_else(String::new, |kept| {
         format!(", record {} is the one that was kept", kept.seq)
     });
@@ -154,31 +168,31 @@ fn kept_line(line: &str) -> Option<Head> {
     })
 }
 
-async fn of_hub(connect: &Connect) -> Result<(Source, Follower)> {
+async fn of_hub(connect: &Connect) -> Result<Source> {
     let client = connect.client().await?;
-    let hub = client.info().await?;
-    let views = client.audit_anchors().await?;
-    let mut keys: Vec<&str> = views.iter().map(|view| view.key.as_str()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let keys = read_keys(keys)?;
-    let anchors: Option<Vec<_>> = views.iter().map(chain::anchor).collect();
-    let anchors = anchors.context("read the hub's signatures")?;
-    let follower =
-        Follower::new(&hub.hub_id, anchors, &keys).map_err(|e| broken(&e.to_string()))?;
-    Ok((Source::Hub(client), follower))
+    let hub_id = client.info().await?.hub_id;
+    Ok(Source::Hub { client, hub_id })
 }
 
-async fn of_database(data: &Path, url: Option<&Path>) -> Result<(Source, Follower)> {
+async fn of_database(data: PathBuf, url: Option<&Path>) -> Result<Source> {
     let store = match url {
         Some(file) => Store::Postgres(Postgres::open_read_only(database::target(file)?).await?),
-        None if data.join("hub.db").exists() => Store::Sqlite(Sqlite::open_read_only(data)?),
+        None if data.join("hub.db").exists() => Store::Sqlite(Sqlite::open_read_only(&data)?),
         None => bail!(
             "{} holds no hub.db; where the hub's records are in PostgreSQL, give --database-url-file too",
             data.display()
         ),
     };
-    let id = store.hub_id().await?;
+    let hub_id = store.hub_id().await?;
+    Ok(Source::Database {
+        store,
+        hub_id,
+        data,
+    })
+}
+
+/// The keys by which the hub of this data directory signs and has signed.
+fn own_keys(data: &Path) -> Result<Vec<Public>> {
     let file = data.join("hub.key");
     let key = std::fs::read_to_string(&file).with_context(|| {
         format!(
@@ -187,11 +201,8 @@ async fn of_database(data: &Path, url: Option<&Path>) -> Result<(Source, Followe
         )
     })?;
     let key = KeyPair::from_openssh(&key).context("read the hub's key")?;
-    let anchors = store.audit_anchors().await?;
     let all = trust::keys(data, &key)?.all();
-    let keys = read_keys(all.iter().map(String::as_str))?;
-    let follower = Follower::new(&id, anchors, &keys).map_err(|e| broken(&e.to_string()))?;
-    Ok((Source::Database(store), follower))
+    read_keys(all.iter().map(String::as_str))
 }
 
 fn read_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Vec<Public>> {
@@ -201,10 +212,39 @@ fn read_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Vec<Public>>
 }
 
 impl Source {
+    /// Where the chain begins, and what is signed of it, as it is now.
+    async fn beginning(&self, kept: Option<Head>) -> Result<Follower> {
+        let (hub_id, anchors, keys) = match self {
+            Self::Database {
+                store,
+                hub_id,
+                data,
+            } => {
+                let anchors = store.audit_anchors().await?;
+                (hub_id, anchors, own_keys(data)?)
+            }
+            Self::Hub { client, hub_id } => {
+                let views = client.audit_anchors().await?;
+                let mut keys: Vec<&str> = views.iter().map(|view| view.key.as_str()).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                let anchors: Option<Vec<_>> = views.iter().map(chain::anchor).collect();
+                let anchors = anchors.context("read the hub's signatures")?;
+                (hub_id, anchors, read_keys(keys)?)
+            }
+        };
+        let follower = Follower::new(hub_id, anchors, &keys);
+        let follower = follower.map_err(|e| broken(&e.to_string()))?;
+        match kept {
+            Some(kept) => follower.with(kept).map_err(|e| unlike(&e)),
+            None => Ok(follower),
+        }
+    }
+
     async fn lines(&self, after: i64, limit: u32) -> Result<Vec<u8>> {
         Ok(match self {
-            Self::Database(store) => store.audit_lines(after, limit).await?,
-            Self::Hub(client) => client.audit_lines(after, limit).await?,
+            Self::Database { store, .. } => store.audit_lines(after, limit).await?,
+            Self::Hub { client, .. } => client.audit_lines(after, limit).await?,
         })
     }
 
@@ -226,25 +266,63 @@ impl Source {
     }
 }
 
-/// Follows the chain to its end: the last record, how many there are, and how many signatures held.
-async fn whole(source: Arc<Source>, mut follower: Follower) -> Result<(Head, usize, usize)> {
+/// A chain that holds: its last record, how many there are, and how many signatures held.
+#[derive(Debug)]
+struct Whole {
+    end: Head,
+    records: usize,
+    anchors: usize,
+}
+
+/// Follows the chain from its beginning to its end. Retention may remove records after its beginning was read: where that is
+/// signed by now, the chain is followed from where it begins then.
+async fn checked(
+    source: &Arc<Source>,
+    beginning: impl AsyncFn() -> Result<Follower>,
+) -> Result<Whole> {
+    let mut follower = beginning().await?;
+    for _ in 0..=ANEW {
+        let why = match whole(source, follower).await? {
+            Ok(whole) => return Ok(whole),
+            Err(why) => why,
+        };
+        let Broken::Gap { found, .. } = why else {
+            return Err(broken(&why.to_string()));
+        };
+        follower = beginning().await?;
+        if follower.seq() < found - 1 {
+            return Err(broken(&why.to_string()));
+        }
+    }
+    Err(Failure::new(
+        Code::Failed,
+        "nothing is said of the audit: the hub's retention removes records while they are read",
+        "run it again in a few minutes",
+    )
+    .into())
+}
+
+async fn whole(source: &Arc<Source>, mut follower: Follower) -> Result<Result<Whole, Broken>> {
     let (mut reading, mut records) = (Reading::default(), 0);
     loop {
-        let page = reading.next(&source, follower.seq()).await?;
+        let page = reading.next(source, follower.seq()).await?;
         if page.is_empty() {
             break;
         }
-        follower
-            .follow_all(&page)
-            .map_err(|e| broken(&e.to_string()))?;
+        if let Err(why) = follower.follow_all(&page) {
+            return Ok(Err(why));
+        }
         records += page.len();
         if page.len() < PAGE {
             // The end was there; what came since is read from here on.
             reading = Reading::default();
         }
     }
-    let (end, anchors) = follower.end().map_err(|e| broken(&e.to_string()))?;
-    Ok((end, records, anchors))
+    Ok(follower.end().map(|(end, anchors)| Whole {
+        end,
+        records,
+        anchors,
+    }))
 }
 
 /// Pages read ahead, in order. Numbers have no gaps, so each page's beginning is known before the one below is there.
@@ -274,31 +352,4 @@ impl Reading {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_kept_is_a_record_or_an_anchor() {
-        let hash = keys::hex(&[7; 32]);
-        let head = Some(Head {
-            seq: 9,
-            hash: [7; 32],
-        });
-        for (line, is) in [
-            (format!(r#"{{"seq":9,"at":"x","hash":"{hash}"}}"#), head),
-            (
-                format!(
-                    r#"{{"anchor":{{"seq":9,"hash":"{hash}","at":1,"sig":"","start":false}}}}"#
-                ),
-                head,
-            ),
-            (r#"{"gap":{"from":1,"to":2}}"#.to_owned(), None),
-            (r#"{"seq":9,"hash":"07"}"#.to_owned(), None),
-            (String::new(), None),
-        ] {
-            assert_eq!(kept_line(&line), is, "{line}");
-        }
-        assert_eq!(kept_record(&format!("9:{hash}")).ok(), head);
-        assert!(kept_record("9").is_err() && kept_record("9:07").is_err());
-    }
-}
+mod tests;

@@ -1,0 +1,136 @@
+use std::cell::Cell;
+
+use super::*;
+use crate::hub::audit::chain::anchor_input;
+use crate::hub::store::{Anchor, AuditRow};
+
+#[test]
+fn what_was_kept_is_a_record_or_an_anchor() {
+    let hash = keys::hex(&[7; 32]);
+    let head = Some(Head {
+        seq: 9,
+        hash: [7; 32],
+    });
+    for (line, is) in [
+        (format!(r#"{{"seq":9,"at":"x","hash":"{hash}"}}"#), head),
+        (
+            format!(r#"{{"anchor":{{"seq":9,"hash":"{hash}","at":1,"sig":"","start":false}}}}"#),
+            head,
+        ),
+        (r#"{"gap":{"from":1,"to":2}}"#.to_owned(), None),
+        (r#"{"seq":9,"hash":"07"}"#.to_owned(), None),
+        (String::new(), None),
+    ] {
+        assert_eq!(kept_line(&line), is, "{line}");
+    }
+    assert_eq!(kept_record(&format!("9:{hash}")).ok(), head);
+    assert!(kept_record("9").is_err() && kept_record("9:07").is_err());
+}
+
+/// A store with a chain of so many records, gone at its end.
+struct Chain {
+    data: PathBuf,
+    store: Store,
+    rows: Vec<AuditRow>,
+}
+
+const KEY: [u8; 32] = [5; 32];
+
+impl Chain {
+    async fn new(name: &str, records: i64) -> Self {
+        let name = format!("linesman-verify-{name}-{}", std::process::id());
+        let data = std::env::temp_dir().join(name);
+        drop(std::fs::remove_dir_all(&data));
+        std::fs::create_dir_all(&data).unwrap();
+        let store = Store::Sqlite(Sqlite::open(&data).await.unwrap());
+        let mut head = chain::genesis("hub-1");
+        let mut rows: Vec<AuditRow> = (0..records).map(AuditRow::event).collect();
+        for row in &mut rows {
+            head = chain::link(head, row);
+        }
+        store.append_audit(&rows).await.unwrap();
+        Self { data, store, rows }
+    }
+
+    /// What retention does: records up to this one go, and the hub signs it.
+    async fn prune(&self, seq: i64) {
+        let hash = self.rows[usize::try_from(seq).unwrap() - 1].hash;
+        let input = anchor_input("hub-1", Head { seq, hash }, 9, true);
+        let anchor = Anchor {
+            seq,
+            hash,
+            at: 9,
+            sig: KeyPair::from_seed(&KEY).sign(input.as_bytes()).to_vec(),
+            start: true,
+        };
+        self.store.prune_audit(&anchor).await.unwrap();
+    }
+
+    async fn beginning(&self) -> Follower {
+        let anchors = self.store.audit_anchors().await.unwrap();
+        let key = KeyPair::from_seed(&KEY).public();
+        Follower::new("hub-1", anchors, &[key]).unwrap()
+    }
+
+    fn source(&self) -> Arc<Source> {
+        Arc::new(Source::Database {
+            store: self.store.clone(),
+            hub_id: "hub-1".to_owned(),
+            data: self.data.clone(),
+        })
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.data));
+    }
+}
+
+/// H37: the hourly removal between the look at the signatures and that at the records is no damage.
+#[tokio::test]
+async fn a_chain_whose_beginning_moves_while_it_is_read_is_followed_anew() {
+    let chain = Chain::new("moves", 40).await;
+    let (source, looks) = (chain.source(), Cell::new(0));
+    // So often retention is quicker.
+    for quicker in 1..=3 {
+        looks.set(0);
+        let whole = checked(&source, async || {
+            let follower = chain.beginning().await;
+            looks.set(looks.get() + 1);
+            if looks.get() <= quicker {
+                chain.prune(quicker * 10 - 5 + looks.get()).await;
+            }
+            Ok(follower)
+        });
+        let whole = whole.await.unwrap();
+        let left = usize::try_from(40 - (quicker * 10 - 5 + quicker)).unwrap();
+        assert_eq!((whole.end.seq, whole.records), (40, left), "{quicker}");
+        assert_eq!(looks.get(), quicker + 1);
+    }
+}
+
+/// One that never stands still is not called damaged; and one whose records went without a word of the hub is.
+#[tokio::test]
+async fn a_beginning_that_the_hub_did_not_sign_is_damage() {
+    let moving = Chain::new("moving", 40).await;
+    let (source, looks) = (moving.source(), Cell::new(0));
+    let never = checked(&source, async || {
+        let follower = moving.beginning().await;
+        looks.set(looks.get() + 1);
+        moving.prune(looks.get()).await;
+        Ok(follower)
+    });
+    let error = never.await.unwrap_err().to_string();
+    assert!(error.contains("retention removes records"), "{error}");
+    let gone = Chain::new("gone", 40).await;
+    let before = gone.beginning().await;
+    gone.prune(7).await;
+    let source = gone.source();
+    let damaged = checked(&source, async || Ok(before.clone()));
+    let error = damaged.await.unwrap_err().to_string();
+    assert!(
+        error.contains("tampered with or damaged: record 1 is missing; 8 follows on 0"),
+        "{error}"
+    );
+}
