@@ -71,6 +71,7 @@ pub struct HubMetrics {
     takeovers: Counter,
     heals: HealMetrics,
     notices: Family<Told, Counter>,
+    audit_behind: Family<AuditSink, Gauge>,
 }
 
 /// Tasks of the runtime that asks: what is left behind shows there first, long before it is a matter of memory.
@@ -107,6 +108,11 @@ struct Outcome {
 struct Told {
     sink: &'static str,
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AuditSink {
+    sink: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -151,6 +157,11 @@ impl HubMetrics {
     /// What became of a notice, or of one try: `delivered`, `failed` (and tried again) or `dropped`.
     pub fn noticed(&self, sink: &'static str, outcome: &'static str) {
         self.notices.get_or_create(&Told { sink, outcome }).inc();
+    }
+
+    /// How many records of the audit this sink has yet to take.
+    pub fn audit_behind(&self, sink: &'static str) -> Gauge {
+        self.audit_behind.get_or_create(&AuditSink { sink }).clone()
     }
 
     pub fn connections(&self) -> &Gauge {
@@ -202,6 +213,11 @@ impl HubMetrics {
             "notices",
             "Notices of troubles, by sink and outcome",
             self.notices.clone(),
+        );
+        registry.register(
+            "audit_sink_behind",
+            "Audit records that a sink has yet to take",
+            self.audit_behind.clone(),
         );
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &all)?;

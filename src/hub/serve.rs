@@ -162,8 +162,10 @@ fn watch_audit(hub: &Arc<Hub>, tasks: &mut Tasks) {
         audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, stop)
     });
     for sink in &hub.config.audit.sinks {
+        let behind = hub.metrics.audit_behind(sink.kind());
         tasks.spawn("audit sink", |stop| {
-            audit::sink::run(hub.store.clone(), sink.clone(), hub.audit.head(), stop)
+            let (store, head) = (hub.store.clone(), hub.audit.head());
+            audit::sink::run(store, sink.clone(), head, behind, stop)
         });
     }
 }

@@ -1,7 +1,7 @@
 //! A SIEM's copy of the record. The store is the queue: the sink keeps the number of the last record that was
 //! delivered and goes on behind it, so a slow or dead receiver costs no memory and nothing is lost in silence.
-//! What retention removed before it was delivered is told as a gap. Delivery is at least once, in order. Behind the records
-//! come the anchors over them.
+//! What retention removed before it was delivered is told as a gap, and so is a long record that the receiver refuses alone as too
+//! large. Delivery is at least once, in order. Behind the records come the anchors over them.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -10,21 +10,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
+use http::StatusCode;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::chain;
 use crate::backoff::Schedule;
 use crate::clock;
-use crate::hub::store::{Anchor, AuditRow, Store};
-use crate::keys;
+use crate::hub::store::Store;
 use crate::secret::Secret;
+use way::Way;
+
+mod room;
+mod way;
 
 /// How names of webhooks begin, and how those of positions among the anchors end.
 const WEBHOOK: &str = "webhook ";
 const ANCHORS: &str = " (anchors)";
-const BATCH: u32 = 500;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The net below the wake-ups.
 const LOOK: Duration = Duration::from_secs(30);
@@ -50,7 +52,20 @@ pub enum Sink {
     },
 }
 
+/// There is too much of it, whatever it is.
+#[derive(Debug, thiserror::Error)]
+#[error("the audit webhook answered 413 (Content Too Large) to {0} bytes")]
+struct TooLarge(usize);
+
 impl Sink {
+    /// Its word in metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::Webhook { .. } => "webhook",
+        }
+    }
+
     /// What it is called where people see it, and what its position is kept under. Of a URL that is the host: what else is in it may be
     /// a secret, and with another one nothing is sent again.
     pub fn name(&self) -> String {
@@ -73,6 +88,7 @@ impl Sink {
                 token_file,
                 ca,
             } => {
+                let size = lines.len();
                 let client = crate::client::http(ca.as_deref()).context("set up TLS")?;
                 let mut request = client
                     .post(url.expose())
@@ -86,9 +102,15 @@ impl Sink {
                     request = request.bearer_auth(token.expose());
                 }
                 let answer = request.send().await;
-                let answer = answer.map_err(reqwest::Error::without_url);
-                let answer = answer.context("send to the audit webhook")?;
+                let answer = answer.map_err(|e| {
+                    // Its text would show the URL.
+                    let error = anyhow::Error::new(e.without_url());
+                    error.context("send to the audit webhook")
+                })?;
                 let status = answer.status();
+                if status == StatusCode::PAYLOAD_TOO_LARGE {
+                    return Err(TooLarge(size).into());
+                }
                 ensure!(
                     status.is_success(),
                     "the audit webhook answered {status} instead of 2xx"
@@ -182,25 +204,28 @@ fn in_a_line(file: &mut File) -> std::io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// Delivers until `stop`; `head` is the number of the chain's last record.
+/// Delivers until `stop`; `head` is the number of the chain's last record, `behind` how many of them the sink has yet to take.
 pub async fn run(
     store: Store,
     sink: Sink,
     mut head: watch::Receiver<i64>,
+    behind: Gauge,
     stop: CancellationToken,
 ) -> Result<()> {
     let name = sink.name();
+    let mut way = Way::new(store.clone(), sink);
     let (mut failures, mut named) = (0, false);
     loop {
         head.borrow_and_update();
-        let delivered = if named {
-            next(&store, &sink, &name).await
+        let went = if named {
+            way.next(&name).await
         } else {
             let done = rename(&store).await;
             named = done.is_ok();
             done.map(|()| true)
         };
-        let wait = match delivered {
+        behind.set(head.borrow().saturating_sub(way.delivered()).max(0));
+        let wait = match went {
             Ok(true) => {
                 failures = 0;
                 continue;
@@ -221,76 +246,15 @@ pub async fn run(
             }
         };
         tokio::select! {
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => {
+                // Whoever goes on with it says how far that is.
+                behind.set(0);
+                return Ok(());
+            }
             _ = head.changed(), if failures == 0 => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
-}
-
-/// Delivers the next records, if there are any.
-async fn next(store: &Store, sink: &Sink, name: &str) -> Result<bool> {
-    let position = store.audit_position(name).await?;
-    let rows = store.audit(position.unwrap_or(0), None, BATCH).await?;
-    let Some(last) = rows.last().map(|row| row.seq) else {
-        return anchors(store, sink, (name, position.unwrap_or(0))).await;
-    };
-    sink.deliver(lines(position, &rows)).await?;
-    store.set_audit_position(name, last).await?;
-    Ok(true)
-}
-
-/// Delivers the next anchors of records that the sink has, if there are any. What the hub signed is then out of reach of
-/// whoever can write its database, and so is the tail of the record up to there.
-async fn anchors(store: &Store, sink: &Sink, (name, delivered): (&str, i64)) -> Result<bool> {
-    let name = format!("{name}{ANCHORS}");
-    let position = store.audit_position(&name).await?.unwrap_or(0);
-    let anchors = store.audit_anchors_between(position, delivered, BATCH);
-    let anchors = anchors.await?;
-    let Some(last) = anchors.last().map(|anchor| anchor.seq) else {
-        return Ok(false);
-    };
-    sink.deliver(anchor_lines(&anchors)).await?;
-    store.set_audit_position(&name, last).await?;
-    Ok(true)
-}
-
-/// `{"anchor": {"seq", "hash", "at", "sig", "start"}}`
-fn anchor_lines(anchors: &[Anchor]) -> String {
-    let mut text = String::new();
-    for anchor in anchors {
-        let line = json!({"anchor": {
-            "seq": anchor.seq,
-            "hash": keys::hex(&anchor.hash),
-            "at": anchor.at,
-            "sig": keys::encode(&anchor.sig),
-            "start": anchor.start,
-        }});
-        text += &line.to_string();
-        text.push('\n');
-    }
-    text
-}
-
-/// What is sent: a gap where records between the last one delivered and the first of these are gone.
-fn lines(position: Option<i64>, rows: &[AuditRow]) -> String {
-    let mut text = String::new();
-    if let (Some(before), Some(first)) = (position, rows.first())
-        && first.seq > before + 1
-    {
-        let gap = json!({"gap": {
-            "from": before + 1,
-            "to": first.seq - 1,
-            "reason": "removed by the hub's retention before the sink took them",
-        }});
-        text += &gap.to_string();
-        text.push('\n');
-    }
-    for row in rows {
-        text += &serde_json::to_string(&chain::view(row)).expect("a record has string keys");
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub(super) const PURE: &[&str] = &[
     "hub/assertion",
     "hub/audit/chain",
     "hub/audit/refusals",
+    "hub/audit/sink/room",
     "hub/auth/role",
     "hub/auth/word",
     "hub/catalog",

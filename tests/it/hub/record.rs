@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use super::slug;
 use super::support::TestHub;
 
+mod limits;
 mod sinks;
 
 /// For retention, whose clock two looks agree on.
