@@ -255,22 +255,16 @@ async fn check(args: CheckArgs) -> Result<()> {
     if answer.allowed {
         return Ok(());
     }
-    let users = args
-        .acting
-        .as_users
-        .iter()
-        .map(|name| format!(" --as {name}"));
-    let groups = args.acting.as_groups.iter();
-    let acting: String = users
-        .chain(groups.map(|name| format!(" --as-group {name}")))
-        .collect();
+    let next = if answer.next.is_empty() {
+        // A hub of before.
+        "ask a hub admin for a grant".to_owned()
+    } else {
+        answer.next
+    };
     Err(Failure::new(
         Code::Denied,
         format!("{} does not get through: {}", answer.user, answer.reason),
-        format!(
-            "run: linesman grant add user:{} --cluster {} --group view{acting}",
-            answer.user, answer.cluster
-        ),
+        next,
     )
     .into())
 }
@@ -279,7 +273,7 @@ fn explained(answer: &GrantCheck) -> String {
     let verdict = if answer.allowed { "yes" } else { "no" };
     let facts = [
         ("allowed", format!("{verdict}, {}", answer.reason)),
-        ("in groups", answer.user_groups.join(", ")),
+        ("in groups", in_groups(answer)),
         ("acts as", answer.acts_as.clone().unwrap_or_default()),
         ("acts in", answer.acts_in.join(", ")),
     ];
@@ -309,6 +303,13 @@ fn explained(answer: &GrantCheck) -> String {
         text += &rows_text(Some(header.map(str::to_owned).to_vec()), rows);
     }
     text
+}
+
+fn in_groups(answer: &GrantCheck) -> String {
+    match &answer.groups_lapsed {
+        Some(why) => format!("none: {why}"),
+        None => answer.user_groups.join(", "),
+    }
 }
 
 fn clusters(choice: &ClusterChoice) -> String {

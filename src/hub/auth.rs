@@ -95,11 +95,7 @@ impl User {
     pub fn told(&self, no: Denied) -> Denied {
         match self.lapsed {
             None => no,
-            Some(why) => Denied {
-                reason: format!("{}; {why}", no.reason),
-                next: LOG_IN.to_owned(),
-                ..no
-            },
+            Some(why) => why.told(&no),
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use time::OffsetDateTime;
 
 use super::Role;
+use crate::hub::access::Denied;
 use crate::hub::oidc;
 use crate::hub::store::UserRow;
 
@@ -19,6 +20,18 @@ pub enum Lapsed {
 
 /// What to do about it.
 pub const LOG_IN: &str = "its user runs: linesman login HUB";
+
+impl Lapsed {
+    /// A no to a user of such groups, who may have it for want of them only.
+    #[must_use]
+    pub fn told(self, no: &Denied) -> Denied {
+        Denied {
+            rule: no.rule,
+            reason: format!("{}; {self}", no.reason),
+            next: LOG_IN.to_owned(),
+        }
+    }
+}
 
 impl fmt::Display for Lapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

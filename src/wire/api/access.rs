@@ -70,18 +70,32 @@ pub struct GrantView {
 #[serde(rename_all = "camelCase")]
 pub struct GrantCheck {
     pub user: String,
-    /// Groups of the hub that the user is in.
+    /// Whether the hub has this user. Nobody else gets through, whatever grants name them.
+    #[serde(default = "known")]
+    pub known: bool,
+    /// Groups of the hub that the user is in, as far as they count.
     pub user_groups: Vec<String>,
+    /// Why groups that are on record do not count; a login brings them back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups_lapsed: Option<String>,
     pub cluster: ClusterName,
     pub allowed: bool,
     /// Why, in words.
     pub reason: String,
+    /// What to do about it; empty where allowed.
+    #[serde(default)]
+    pub next: String,
     /// `linesman:<name>`, where allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acts_as: Option<String>,
     /// `linesman:<group>` each, where allowed.
     pub acts_in: Vec<String>,
     pub opinions: Vec<GrantOpinion>,
+}
+
+/// A hub of before does not say, and judged everybody as if it had them.
+fn known() -> bool {
+    true
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

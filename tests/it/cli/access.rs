@@ -40,6 +40,35 @@ fn asks(home: &Home, args: &[&str]) {
     assert!(asked.err.ends_with(&unasked), "{asked:?}");
 }
 
+/// What the hub says helps, in its own words: no group of those who only look deletes anything.
+fn helps(home: &Home) {
+    let delete = [
+        "--path",
+        "/api/v1/namespaces/other/pods/x",
+        "--method",
+        "DELETE",
+    ];
+    let no = home.run(&[&["grant", "check", "ada", "eu1"][..], &delete].concat());
+    assert!(
+        no.code == 4
+            && no
+                .err
+                .contains("--group edit (or with another group, which RBAC lets 'delete pods')"),
+        "{no:?}"
+    );
+    let nobody = home.run(&["grant", "check", "adda", "eu1"]);
+    assert!(
+        nobody.code == 4
+            && nobody
+                .err
+                .contains("adda does not get through: the hub has no user adda\n")
+            && nobody.err.contains(
+                "next:  check the name: linesman user list; or add it: linesman user add adda"
+            ),
+        "{nobody:?}"
+    );
+}
+
 #[test]
 fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     let home = Home::new();
@@ -47,7 +76,7 @@ fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     hub.log_in(&home);
     Hub::import(&home);
     assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
-    home.run(&["grant", "check", "ada", "eu1", "-o", "name"]);
+    assert_eq!(home.run(&["user", "add", "ada"]).code, 0);
     let none = home.run(&["grant", "check", "ada", "eu1"]);
     assert!(
         none.code == 4 && none.err.contains("ada has no grant on cluster eu1"),
@@ -102,6 +131,7 @@ fn a_grant_for_two_hours_is_given_explained_and_revoked() {
         "{no:?}"
     );
 
+    helps(&home);
     asks(&home, &["grant", "revoke", id]);
     let revoked = home.run(&["grant", "revoke", id, "--yes"]);
     assert_eq!((revoked.code, revoked.out.as_str()), (0, ""), "{revoked:?}");

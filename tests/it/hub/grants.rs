@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use super::slug;
 use super::support::{Agent, TestHub};
 
+mod check;
+
 fn grant(subject: &str) -> Value {
     json!({"subject": subject, "clusters": {"names": ["eu1"]}, "groups": ["edit"], "reason": "TICKET-1"})
 }
@@ -182,65 +184,6 @@ async fn nobody_lets_themselves_in_by_groups_that_lapsed() {
     let (code, made) = as_mia(("POST", "/v1/grants"), grant("group:dev")).await;
     assert_eq!(code, 201, "{made}");
     assert_eq!(as_mia(labels, json!({"set": {"env": "dev"}})).await.0, 200);
-    hub.stop().await;
-}
-
-#[tokio::test]
-async fn a_check_says_which_grant_says_yes_or_why_none_does() {
-    let hub = TestHub::start("grants-check").await;
-    hub.add("eu1").await;
-    hub.user("ada", &[], &["sre"]).await;
-    let check = async |more: &str| {
-        hub.get(&format!("/v1/grants/check?user=ada&cluster=eu1{more}"))
-            .await
-            .1
-    };
-    let nothing = check("").await;
-    assert_eq!(
-        (
-            &nothing["allowed"],
-            &nothing["reason"],
-            &nothing["opinions"]
-        ),
-        (
-            &json!(false),
-            &json!("ada has no grant on cluster eu1"),
-            &json!([])
-        )
-    );
-    let mut body = grant("group:sre");
-    body["readOnly"] = json!(true);
-    let (_, made) = hub.post("/v1/grants", &body).await;
-    body["clusters"] = json!({"names": ["us1"]});
-    hub.post("/v1/grants", &body).await;
-    let yes = check("").await;
-    assert_eq!(
-        (&yes["allowed"], &yes["actsAs"], &yes["actsIn"]),
-        (
-            &json!(true),
-            &json!("linesman:ada"),
-            &json!(["linesman:edit"])
-        )
-    );
-    let why: Vec<&Value> = yes["opinions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|o| &o["why"])
-        .collect();
-    assert_eq!(why, ["", "it is for us1"]);
-    let no = check("&method=DELETE&path=/api/v1/namespaces/a/pods/x").await;
-    let id = made["id"].as_str().unwrap();
-    assert_eq!(
-        no["reason"],
-        format!(
-            "no grant of ada covers 'delete pods': grant {id}: it is read-only, and 'delete pods' is more than reading"
-        )
-    );
-    assert_eq!(
-        hub.get("/v1/grants/check?user=ada&cluster=eu9").await.0,
-        404
-    );
     hub.stop().await;
 }
 

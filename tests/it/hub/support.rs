@@ -169,7 +169,10 @@ impl TestHub {
         let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&data));
         let none = Default::default();
-        Self::open_all(data, none, Allowed::Auto, |url| Some(oidc(url))).await
+        Self::open_all(data, none, Allowed::Auto, |url| Some(oidc(url)))
+            .await
+            .with_bundle()
+            .await
     }
 
     pub(crate) async fn open(name: &str, data: PathBuf) -> Self {

@@ -12,13 +12,14 @@ use super::asked::act_as;
 use super::{manages, view};
 use crate::clock;
 use crate::hub::Hub;
-use crate::hub::access::{self, Asker, Grant, Place, Subject};
+use crate::hub::access::{self, Allowed, Asker, Denied, Grant, Place, Subject};
 use crate::hub::api::problem::{Problem, Slug};
 use crate::hub::api::{Caller, clusters};
-use crate::hub::auth::{self, Role};
-use crate::hub::store::{Cluster, UserRow};
+use crate::hub::auth::{self, Lapsed, Role};
+use crate::hub::store::Cluster;
 use crate::kubeapi::acting::Acting;
 use crate::kubeapi::path::{self, RequestInfo};
+use crate::kubeapi::scope;
 use crate::kubeapi::status::Hop;
 use crate::wire::api::{GrantCheck, GrantOpinion};
 
@@ -45,18 +46,24 @@ pub(super) async fn check(
     }
     let info = request(&question)?;
     let acting = question.act_as.as_deref().map(acting).transpose()?;
-    let user = known(&hub, &question.user).await?;
-    let asker = Asker {
-        name: &user.name,
-        groups: &user.groups,
-    };
+    let who = who(&hub, &question.user).await?;
     let cluster = clusters::find(&hub, &question.cluster).await?;
-    let grants = hub.store.grants_of(&asker.subjects()).await?;
+    let grants = hub.store.grants_of(&who.asker().subjects()).await?;
     let question = Question {
         info: info.as_ref(),
         acting: acting.as_ref(),
     };
-    Ok(Json(judged(&user, &cluster, &grants, question)))
+    // Who gives access gives it to others; only admins give it to themselves.
+    let gives = caller.user.is(Role::Access)
+        && (who.name != caller.user.name || caller.user.is(Role::Admin));
+    let oidc = hub.config.oidc.is_some();
+    Ok(Json(judged(
+        &who,
+        &cluster,
+        &grants,
+        question,
+        Told { gives, oidc },
+    )))
 }
 
 /// One user, and the groups that go with them.
@@ -108,8 +115,26 @@ fn request(asked: &Asked) -> Result<Option<RequestInfo>, Problem> {
     Ok(Some(info))
 }
 
-/// A user on record; one who has never logged in is in no group that the hub knows of.
-async fn known(hub: &Hub, name: &str) -> Result<UserRow, Problem> {
+/// Whom a check is about, as the proxy would see them.
+struct Who {
+    name: String,
+    /// As far as they count.
+    groups: Vec<String>,
+    lapsed: Option<Lapsed>,
+    known: bool,
+}
+
+impl Who {
+    fn asker(&self) -> Asker<'_> {
+        Asker {
+            name: &self.name,
+            groups: &self.groups,
+        }
+    }
+}
+
+/// One whom the hub does not have is in no group that it knows of.
+async fn who(hub: &Hub, name: &str) -> Result<Who, Problem> {
     if !access::named(name) {
         let next = "names are 1 to 200 of A-Z a-z 0-9 . _ @ + : -";
         return Err(Problem::new(
@@ -118,33 +143,35 @@ async fn known(hub: &Hub, name: &str) -> Result<UserRow, Problem> {
             next,
         ));
     }
-    let found = hub.store.user(name).await?;
-    let found = found.map(|user| UserRow {
-        groups: auth::groups(&user, hub.config.oidc.as_ref(), clock::now()).to_vec(),
-        ..user
-    });
-    Ok(found.unwrap_or_else(|| UserRow {
-        id: String::new(),
+    let (now, oidc) = (clock::now(), hub.config.oidc.as_ref());
+    let user = hub.store.user(name).await?;
+    Ok(Who {
         name: name.to_owned(),
-        roles: Vec::new(),
-        groups: Vec::new(),
-        disabled: false,
-        provider: None,
-        rev: 1,
-    }))
+        known: user.is_some(),
+        lapsed: user.as_ref().and_then(|u| auth::lapsed(u, oidc, now)),
+        groups: user.map_or_else(Vec::new, |u| auth::groups(&u, oidc, now).to_vec()),
+    })
+}
+
+/// Who reads the answer, and at which hub.
+#[derive(Clone, Copy)]
+struct Told {
+    /// The caller may give the grant that is missing.
+    gives: bool,
+    /// There is an identity provider, whose users the hub has from their first login on.
+    oidc: bool,
 }
 
 fn judged(
-    user: &UserRow,
+    who: &Who,
     cluster: &Cluster,
     grants: &[Grant],
-    Question { info, acting }: Question<'_>,
+    question: Question<'_>,
+    told: Told,
 ) -> GrantCheck {
+    let Question { info, acting } = question;
     let now = clock::now();
-    let asker = Asker {
-        name: &user.name,
-        groups: &user.groups,
-    };
+    let asker = who.asker();
     let place = Place {
         name: &cluster.name,
         labels: &cluster.labels,
@@ -156,7 +183,7 @@ fn judged(
     };
     let decided = access::reaching(grants, &asker, &place, now)
         .and_then(|held| access::decide(&asker, &held, info.unwrap_or(&version), acting));
-    let opinions = grants.iter().map(|grant| {
+    let opinion = |grant: &Grant| {
         let said = grant
             .reaches(&asker, &place, now)
             .and_then(|()| acting.map_or(Ok(()), |acting| grant.lets_act_as(acting)))
@@ -166,22 +193,88 @@ fn judged(
             says: said.is_ok(),
             why: said.err().map(|no| no.to_string()).unwrap_or_default(),
         }
-    });
-    let (allowed, reason, acts_as, acts_in) = match decided {
+    };
+    let opinions: Vec<GrantOpinion> = grants.iter().map(opinion).collect();
+    // Where one says yes, another one would not help.
+    let lacks = opinions.iter().all(|opinion| !opinion.says);
+    let decided = match decided {
+        decided if !who.known => Err(nobody(who, decided.ok(), told)),
+        Ok(yes) => Ok(yes),
+        Err(no) => Err(match who.lapsed {
+            Some(why) => why.told(&no),
+            None if lacks && told.gives => Denied {
+                next: grant_for(who, cluster, question),
+                ..no
+            },
+            None => no,
+        }),
+    };
+    let (allowed, reason, next, subject) = match decided {
         Ok(yes) => {
             let by = format!("by grant {}", yes.by.join(", "));
-            (true, by, Some(yes.subject.user), yes.subject.groups)
+            (true, by, String::new(), Some(yes.subject))
         }
-        Err(no) => (false, no.reason, None, Vec::new()),
+        Err(no) => (false, no.reason, no.next, None),
     };
+    let (acts_as, acts_in) = subject.map(|s| (s.user, s.groups)).unzip();
     GrantCheck {
-        user: user.name.clone(),
-        user_groups: user.groups.clone(),
+        user: who.name.clone(),
+        known: who.known,
+        user_groups: who.groups.clone(),
+        groups_lapsed: who.lapsed.map(|why| why.to_string()),
         cluster: cluster.name.clone(),
         allowed,
         reason,
+        next,
         acts_as,
-        acts_in,
-        opinions: opinions.collect(),
+        acts_in: acts_in.unwrap_or_default(),
+        opinions,
     }
+}
+
+/// A name that is misspelt, was removed, or is yet to come: no request comes from it.
+fn nobody(who: &Who, would: Option<Allowed>, told: Told) -> Denied {
+    let name = &who.name;
+    let waits = would.map(|yes| format!("; grant {} waits for one", yes.by.join(", ")));
+    Denied {
+        rule: "NoUser",
+        reason: format!("the hub has no user {name}{}", waits.unwrap_or_default()),
+        next: if told.oidc {
+            "check the name: linesman user list; whom the identity provider knows, the hub has after their first login: linesman login HUB"
+                .to_owned()
+        } else {
+            format!("check the name: linesman user list; or add it: linesman user add {name}")
+        },
+    }
+}
+
+/// The command that gives what is missing, with the least of the groups that every cluster knows.
+fn grant_for(who: &Who, cluster: &Cluster, Question { info, acting }: Question<'_>) -> String {
+    let asks = info.filter(|_| acting.is_none());
+    let group = if asks.is_none_or(scope::reads) {
+        "view"
+    } else {
+        "edit"
+    };
+    let mut command = format!(
+        "run: linesman grant add user:{} --cluster {} --group {group}",
+        who.name, cluster.name
+    );
+    if let Some(acting) = acting {
+        let groups = acting
+            .groups
+            .iter()
+            .map(|name| format!(" --as-group {name}"));
+        command.extend([" --as ", acting.user.as_str()]);
+        command.extend(groups);
+    }
+    if let Some(info) = asks {
+        let what = scope::describe(info);
+        command.extend([
+            " (or with another group, which RBAC lets '",
+            what.as_str(),
+            "')",
+        ]);
+    }
+    command
 }

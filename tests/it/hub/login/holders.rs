@@ -106,6 +106,50 @@ async fn groups_of_someone_whom_the_provider_refuses_count_no_more() {
     world.hub.stop().await;
 }
 
+/// H32: who asks for someone why they do not get through hears what kubectl tells them, and not that a grant is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_says_of_lapsed_groups_what_kubectl_is_told() {
+    let (world, _, token) = world("oidc-holders-check", |_| {}).await;
+    world.hub.add("eu1").await;
+    let grant = json!({"subject": "group:sre", "clusters": "all", "groups": ["view"]});
+    assert_eq!(world.hub.post("/v1/grants", &grant).await.0, 201);
+    let check = async || {
+        let path = "/v1/grants/check?user=ada&cluster=eu1";
+        world.hub.get(path).await.1
+    };
+    let yes = check().await;
+    assert_eq!(
+        (&yes["allowed"], &yes["groupsLapsed"], &yes["next"]),
+        (&json!(true), &Value::Null, &json!(""))
+    );
+    world.idp.forget("ada").await;
+    until("the groups are gone", SOON, async || {
+        me(&world, &token).await["groups"] == json!([])
+    })
+    .await;
+    let call = ("GET", "/clusters/eu1/version");
+    let (code, status) = world.hub.call_as(&token, call, &[], &Value::Null).await;
+    assert_eq!(code, 403, "{status}");
+    let no = check().await;
+    assert_eq!(
+        (&no["allowed"], &no["reason"], &no["userGroups"]),
+        (
+            &json!(false),
+            &status["details"]["causes"][0]["message"],
+            &json!([])
+        )
+    );
+    let next = no["next"].as_str().unwrap();
+    assert_eq!(next, "its user runs: linesman login HUB");
+    let said = status["message"].as_str().unwrap();
+    assert!(said.contains(&format!("; {next} (request ")), "{said}");
+    assert_eq!(
+        no["groupsLapsed"],
+        json!("groups do not count, for the identity provider does not vouch for the user now")
+    );
+    world.hub.stop().await;
+}
+
 /// Of two sessions one is enough to ask by; a provider that is away is no word; after the last session the groups count for as
 /// long as the hub was told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

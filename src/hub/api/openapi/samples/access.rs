@@ -88,8 +88,8 @@ fn grant() -> Value {
 
 fn grant_check() -> Value {
     json!({
-        "user": "ada", "userGroups": ["sre"], "cluster": "eu1", "allowed": true, "reason": "by grant 0197",
-        "actsAs": "linesman:ada", "actsIn": ["linesman:edit"],
+        "user": "ada", "known": true, "userGroups": ["sre"], "groupsLapsed": "groups do not count, for …", "cluster": "eu1",
+        "allowed": true, "reason": "by grant 0197", "next": "", "actsAs": "linesman:ada", "actsIn": ["linesman:edit"],
         "opinions": [{ "grant": grant(), "says": true, "why": "" }],
     })
 }
