@@ -1,9 +1,9 @@
 //! `linesman audit`: who did what, to which cluster, and how it ended.
 
+mod tail;
 mod verify;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -12,7 +12,7 @@ use super::exit::{Code, Failure};
 use super::output::{Column, Output, counted, emit, list, progress_line};
 use super::session::Replacement;
 use super::{duration, output};
-use crate::client::{AuditFilter, AuditPlace};
+use crate::client::{AuditFilter, AuditPlace, Client};
 use crate::clock;
 use crate::wire::api::AuditView;
 use crate::wire::id::ClusterName;
@@ -22,7 +22,7 @@ pub(super) enum Verb {
     /// List audit records, the newest first
     List(ListArgs),
     /// Print the last records as JSON lines, and those that come with --follow
-    Tail(TailArgs),
+    Tail(tail::Args),
     /// Print records as JSON lines, the oldest first
     Export(ExportArgs),
     /// Check the hash chain and the hub's signatures; names the first record that does not fit
@@ -95,29 +95,10 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
-const TAIL: &str = "\
-Examples:
-  linesman audit tail --follow
-  linesman audit tail --last 100 --user ada | jq .verb";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = TAIL)]
-pub(super) struct TailArgs {
-    #[command(flatten)]
-    filter: FilterArgs,
-    /// How many of the last records
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    last: usize,
-    /// Go on with those that come
-    #[arg(long, short)]
-    follow: bool,
-    #[command(flatten)]
-    connect: Connect,
-}
-
 const EXPORT: &str = "\
 Examples:
   linesman audit export --since 30d --file audit.jsonl
+  linesman audit export --after 4711 >> audit.jsonl      # what came since the last export
   linesman audit export --cluster eu1 | gzip > eu1.jsonl.gz";
 
 #[derive(Debug, clap::Args)]
@@ -125,11 +106,19 @@ Examples:
 pub(super) struct ExportArgs {
     #[command(flatten)]
     filter: FilterArgs,
+    /// Those behind this record's number, where an export before ended
+    #[arg(long, value_name = "SEQ", default_value_t = 0, value_parser = seq(), hide_default_value = true)]
+    after: i64,
     /// Write to this file (0600) instead of stdout
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     connect: Connect,
+}
+
+/// A record's number; 0 is before the first.
+fn seq() -> clap::builder::RangedI64ValueParser<i64> {
+    clap::value_parser!(i64).range(0..)
 }
 
 const COLUMNS: [Column<AuditView>; 16] = [
@@ -165,7 +154,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 "no audit records",
             )
         }
-        Verb::Tail(args) => tail(args).await,
+        Verb::Tail(args) => tail::run(args).await,
         Verb::Export(args) => export(args).await,
         Verb::Verify(args) => verify::run(args).await,
     }
@@ -184,54 +173,31 @@ fn lines(records: &[AuditView]) -> Result<String> {
     Ok(text)
 }
 
-async fn tail(args: TailArgs) -> Result<()> {
-    /// The hub answers a waiting call by then.
-    const WAIT: Duration = Duration::from_secs(20);
-    const AGAIN: Duration = Duration::from_secs(1);
-    let client = args.connect.client().await?;
-    let filter = args.filter.filter();
-    let mut records = client.audit(&filter, args.last).await?;
-    records.reverse();
-    emit(&lines(&records)?)?;
-    // Without a last record of this filter, from the present end on.
-    let after = match records.last() {
-        Some(record) => record.seq,
-        None if args.follow => {
-            let newest = client.audit(&AuditFilter::default(), 1).await?;
-            newest.first().map_or(0, |record| record.seq)
-        }
-        None => 0,
-    };
-    if !args.follow {
-        return Ok(());
+/// All records of a filter behind a number, in order, page by page; gives how many there were.
+async fn each_behind(
+    client: &Client,
+    filter: &AuditFilter,
+    after: i64,
+    mut take: impl FnMut(&str) -> Result<()>,
+) -> Result<usize> {
+    let (mut place, mut count) = (Some(AuditPlace::After(after)), 0);
+    while let Some(from) = place {
+        let (records, next) = client.audit_page(filter, &from).await?;
+        (place, count) = (next, count + records.len());
+        take(&lines(&records)?)?;
     }
-    let mut place = AuditPlace::After(after);
-    loop {
-        let asked = Instant::now();
-        let (records, next) = client.audit_after(&filter, &place, WAIT).await?;
-        emit(&lines(&records)?)?;
-        place = next;
-        if records.is_empty() {
-            // A hub of before, or one that stops, does not wait.
-            tokio::time::sleep(AGAIN.saturating_sub(asked.elapsed())).await;
-        }
-    }
+    Ok(count)
 }
 
 async fn export(args: ExportArgs) -> Result<()> {
     let client = args.connect.client().await?;
     let filter = args.filter.filter();
     let mut file = args.file.as_deref().map(Replacement::open).transpose()?;
-    let (mut place, mut count) = (Some(AuditPlace::After(0)), 0);
-    while let Some(from) = place {
-        let (records, next) = client.audit_page(&filter, &from).await?;
-        (place, count) = (next, count + records.len());
-        let text = lines(&records)?;
-        match &mut file {
-            Some(file) => file.add(text.as_bytes())?,
-            None => emit(&text)?,
-        }
-    }
+    let exported = each_behind(&client, &filter, args.after, |text| match &mut file {
+        Some(file) => file.add(text.as_bytes()),
+        None => emit(text),
+    });
+    let count = exported.await?;
     if let (Some(file), Some(path)) = (file, args.file) {
         file.done()?;
         let records = counted(count, "record");

@@ -1,14 +1,104 @@
-//! `linesman audit verify` over a long record: a figure, not a test of `make test`.
+//! The record as programs read it: followed over the hub's end, narrowed, and verified where it is long (a figure, not a
+//! test of `make test`).
 
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
+use std::process::Stdio;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use linesman::hub::audit::chain::{self, Head};
 use linesman::hub::store::sqlite::Sqlite;
 use linesman::hub::store::{AuditRow, Store};
+use serde_json::Value;
 
 use super::Home;
 use super::hub::Hub;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The lines of a program's output as they come.
+fn lines_of(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (send, lines) = mpsc::sync_channel(1_000);
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// H37: who follows the record goes on over a crash of the hub: each record once, in order, and the silence is told once.
+#[test]
+fn a_follower_goes_on_over_a_crash_of_the_hub() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let mut follower = home
+        .linesman(&["audit", "tail", "--follow", "--after", "0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let records = lines_of(follower.stdout.take().unwrap());
+    let said = lines_of(follower.stderr.take().unwrap());
+    let mut seen: Vec<i64> = Vec::new();
+    let mut until_made = |name: &str| {
+        assert_eq!(home.run(&["user", "add", name]).code, 0);
+        loop {
+            let line = records.recv_timeout(PATIENCE).unwrap();
+            let record: Value = serde_json::from_str(&line).unwrap();
+            seen.push(record["seq"].as_i64().unwrap());
+            let target = record["target"].as_str().unwrap();
+            if record["action"] == "user.add" && target.starts_with(name) {
+                return;
+            }
+        }
+    };
+    until_made("ada");
+    let port = hub.crash();
+    let away = said.recv_timeout(PATIENCE).unwrap();
+    assert!(away.ends_with("; asking again until it answers"), "{away}");
+    let hub = Hub::start_at(&home, port);
+    until_made("bob");
+    until_made("cid");
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    drop(hub);
+    let last = *seen.last().unwrap();
+    assert_eq!(seen, (1..=last).collect::<Vec<_>>());
+    let more: Vec<String> = said.iter().collect();
+    assert_eq!(more, ["the hub answers again"]);
+}
+
+/// What ended goes on where it was, also for those who do not wait.
+#[test]
+fn records_behind_a_number_are_printed_and_no_others() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    for name in ["ada", "bob", "cid"] {
+        assert_eq!(home.run(&["user", "add", name]).code, 0);
+    }
+    let seqs = |args: &[&str]| -> Vec<i64> {
+        let ran = home.run(args);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let records = ran.out.lines().map(serde_json::from_str::<Value>);
+        records
+            .map(|r| r.unwrap()["seq"].as_i64().unwrap())
+            .collect()
+    };
+    let after = ["--after", "1", "--user", "admin"];
+    let tail = seqs(&[&["audit", "tail"][..], &after].concat());
+    assert_eq!(tail[..2], [2, 3]);
+    let export = seqs(&[&["audit", "export"][..], &after].concat());
+    assert_eq!(export[..2], [2, 3]);
+    let both = home.run(&["audit", "tail", "--after", "1", "--last", "2"]);
+    assert_eq!((both.code, both.out.as_str()), (2, ""), "{both:?}");
+    drop(hub);
+}
 
 const RECORDS: i64 = 1_000_000;
 /// hub.md §9, of the built program: this one is built for debugging.

@@ -16,12 +16,27 @@ pub(in crate::cli) struct Hub {
     pub(in crate::cli) url: String,
     data: PathBuf,
     stop: CancellationToken,
+    crash: CancellationToken,
     thread: Option<std::thread::JoinHandle<anyhow::Result<()>>>,
 }
 
 impl Hub {
     pub(in crate::cli) fn start(home: &Home) -> Self {
-        Self::serve(home, |_| None)
+        Self::serve(home, 0, |_| None)
+    }
+
+    /// Where one was that ended.
+    pub(in crate::cli) fn start_at(home: &Home, port: u16) -> Self {
+        Self::serve(home, port, |_| None)
+    }
+
+    /// Ends in the middle of everything; gives the port on which it was.
+    pub(in crate::cli) fn crash(mut self) -> u16 {
+        self.crash.cancel();
+        let thread = self.thread.take().unwrap();
+        thread.join().unwrap().unwrap();
+        let (_, port) = self.url.rsplit_once(':').unwrap();
+        port.parse().unwrap()
     }
 
     /// With an identity provider, which is made for the hub's URL.
@@ -29,26 +44,27 @@ impl Hub {
         home: &Home,
         oidc: impl FnOnce(&str) -> oidc::Config + Send + 'static,
     ) -> Self {
-        Self::serve(home, |url| Some(oidc(url)))
+        Self::serve(home, 0, |url| Some(oidc(url)))
     }
 
     fn serve(
         home: &Home,
+        at: u16,
         oidc: impl FnOnce(&str) -> Option<oidc::Config> + Send + 'static,
     ) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let data = home.0.join("hub");
-        let stop = CancellationToken::new();
+        let (stop, crash) = (CancellationToken::new(), CancellationToken::new());
         let (ready, started) = std::sync::mpsc::channel();
-        let (token, directory) = (stop.clone(), data.clone());
+        let (token, crashes, directory) = (stop.clone(), crash.clone(), data.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new()?;
             runtime.block_on(async {
-                let port = async || TcpListener::bind("127.0.0.1:0").await;
+                let port = async |at: u16| TcpListener::bind(("127.0.0.1", at)).await;
                 let listeners = Listeners {
-                    https: port().await?,
-                    git: port().await?,
-                    health: port().await?,
+                    https: port(at).await?,
+                    git: port(0).await?,
+                    health: port(0).await?,
                     peer: None,
                 };
                 let mut config = config(&directory, &listeners)?;
@@ -56,7 +72,10 @@ impl Hub {
                 let url = config.url.clone();
                 let (hub, chain) = serve::start(config, token).await?;
                 ready.send(url)?;
-                serve::run(listeners, hub, chain).await
+                tokio::select! {
+                    ended = serve::run(listeners, hub, chain) => ended,
+                    () = crashes.cancelled() => Ok(()),
+                }
             })
         });
         let Ok(url) = started.recv() else {
@@ -66,6 +85,7 @@ impl Hub {
             url,
             data,
             stop,
+            crash,
             thread: Some(thread),
         }
     }
