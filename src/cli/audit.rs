@@ -42,6 +42,9 @@ struct FilterArgs {
     /// Allowed or denied
     #[arg(long, value_name = "VERDICT", value_parser = ["allow", "deny"])]
     verdict: Option<String>,
+    /// Of the request with this id, which stands in its refusal
+    #[arg(long, value_name = "ID")]
+    request: Option<String>,
     /// From then on: a length of time ago (2h), or RFC 3339
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<String>,
@@ -56,6 +59,7 @@ impl FilterArgs {
             user: self.user,
             cluster: self.cluster,
             verdict: self.verdict,
+            request: self.request,
             since: self.since,
             until: self.until,
         }
@@ -79,7 +83,8 @@ fn moment(text: &str) -> Result<String, String> {
 const LIST: &str = "\
 Examples:
   linesman audit list
-  linesman audit list --cluster eu1 --verdict deny --since 2h";
+  linesman audit list --cluster eu1 --verdict deny --since 2h
+  linesman audit list --request 0197a1b2-…      # kubectl's error names it: (request 0197a1b2-…)";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = LIST)]
@@ -121,7 +126,7 @@ fn seq() -> clap::builder::RangedI64ValueParser<i64> {
     clap::value_parser!(i64).range(0..)
 }
 
-const COLUMNS: [Column<AuditView>; 16] = [
+const COLUMNS: [Column<AuditView>; 17] = [
     Column::new("SEQ", |a, _| a.seq.to_string()),
     Column::new("AT", |a, _| a.at.clone()),
     Column::new("STAGE", |a, _| a.stage.clone()),
@@ -138,6 +143,8 @@ const COLUMNS: [Column<AuditView>; 16] = [
     Column::wide("REMOTE", |a, _| a.remote.clone()),
     Column::wide("REQUEST", |a, _| a.request_id.clone()),
     Column::wide("HASH", |a, _| a.hash.clone()),
+    // The longest and the rarest stands last, where it moves nothing.
+    Column::new("REASON", |a, _| a.reason.clone().unwrap_or_default()),
 ];
 
 pub(super) async fn run(verb: Verb) -> Result<()> {

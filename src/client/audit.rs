@@ -17,6 +17,8 @@ pub struct AuditFilter {
     pub cluster: Option<ClusterName>,
     /// `allow` or `deny`.
     pub verdict: Option<String>,
+    /// A request's id.
+    pub request: Option<String>,
     /// RFC 3339.
     pub since: Option<String>,
     pub until: Option<String>,
@@ -46,6 +48,7 @@ impl AuditFilter {
             ("user", self.user.clone()),
             ("cluster", self.cluster.as_ref().map(ToString::to_string)),
             ("verdict", self.verdict.clone()),
+            ("request", self.request.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),
         ]

@@ -29,7 +29,7 @@ pub use bell::Bell;
 pub use changes::AccessChanges;
 pub use error::StoreError;
 pub use opening::{Records, Share};
-pub use records::audit::{Anchor, AuditPage, AuditQuery, AuditRow, LOOKED_AT, Pruned};
+pub use records::audit::{Anchor, AuditPage, AuditQuery, AuditRow, LOOKED_AT, OfRequest, Pruned};
 pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
 pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};

@@ -10,6 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
+use uuid::Uuid;
 
 use super::precondition::MAX_PAGE;
 use super::problem::{Problem, Slug};
@@ -18,7 +19,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::chain;
 use crate::hub::auth::Role;
-use crate::hub::store::{AuditPage, AuditQuery, AuditRow, StoreError};
+use crate::hub::store::{AuditPage, AuditQuery, AuditRow, OfRequest, StoreError};
 use crate::keys;
 use crate::wire::api::{AnchorView, AuditView, Page};
 
@@ -45,6 +46,8 @@ struct Wanted {
     /// RFC 3339.
     since: Option<String>,
     until: Option<String>,
+    /// The id of a request, as its answer's `x-request-id` has it, and every refusal.
+    request: Option<String>,
     limit: Option<u32>,
     /// With it records come in order, those behind this `seq`: what an export reads.
     after: Option<i64>,
@@ -239,6 +242,7 @@ fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {
         actor: wanted.user.as_deref().map(actor),
         cluster: wanted.cluster.clone(),
         verdict: wanted.verdict.clone(),
+        request: wanted.request.as_deref().map(of_request).transpose()?,
         since: time(&wanted.since)?,
         until: time(&wanted.until)?,
         newest: wanted.after.is_none(),
@@ -276,6 +280,27 @@ fn actor(name: &str) -> String {
     format!("user:{name}")
 }
 
+/// The hub makes ids that say when, by the clock that dates its records.
+fn of_request(id: &str) -> Result<OfRequest, Problem> {
+    /// That clock may be set back in between.
+    const SLACK: i64 = 60_000;
+    let parsed = Uuid::try_parse(id).ok();
+    let parsed = parsed.filter(|id| id.get_version_num() == 7);
+    let parsed = parsed.ok_or_else(|| {
+        Problem::new(
+            Slug::BadRequest,
+            format!("'{}' is not the id of a request", crate::hub::cut(id, 60)),
+            "give the UUID that stands behind 'request' in the refusal, or in the answer's header x-request-id",
+        )
+    })?;
+    // RFC 9562: the first 48 bits are Unix milliseconds.
+    let made = i64::try_from(parsed.as_u128() >> 80).unwrap_or(i64::MAX);
+    Ok(OfRequest {
+        id: parsed.to_string(),
+        from: made - SLACK,
+    })
+}
+
 /// What was asked for, without the place in the list.
 fn described(query: &AuditQuery) -> String {
     let at = |ms: i64| {
@@ -285,6 +310,7 @@ fn described(query: &AuditQuery) -> String {
         ("by", query.actor.clone()),
         ("cluster", query.cluster.clone()),
         ("verdict", query.verdict.clone()),
+        ("request", query.request.as_ref().map(|r| r.id.clone())),
         ("since", query.since.map(at)),
         ("until", query.until.map(at)),
     ];

@@ -73,6 +73,37 @@ fn a_follower_goes_on_over_a_crash_of_the_hub() {
     assert_eq!(more, ["the hub answers again"]);
 }
 
+/// The table says why, and a request is found by the id that its refusal names.
+#[test]
+fn a_refusal_is_listed_with_its_reason() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    assert_eq!(home.run(&["user", "add", "eve"]).code, 0);
+    let create = ["token", "create", "--user", "eve", "--title", "laptop"];
+    let made = home.run(&create);
+    assert_eq!(made.code, 0, "{made:?}");
+    let url = format!("{}/clusters/eu1/version", hub.url);
+    let (code, status) = hub.get(&url, made.out.trim());
+    assert_eq!(code, 403);
+    let message = status["message"].as_str().unwrap();
+    let (_, id) = message.rsplit_once("(request ").unwrap();
+    let id = id.trim_end_matches(')');
+    for format in ["table", "wide"] {
+        let listed = home.run(&["audit", "list", "--request", id, "-o", format]);
+        let lines: Vec<&str> = listed.out.lines().collect();
+        assert!(
+            listed.code == 0
+                && lines.len() == 2
+                && lines[0].ends_with(" REASON")
+                && lines[1].ends_with(" eve has no grant on cluster eu1"),
+            "{listed:?}"
+        );
+    }
+    home.run(&["audit", "list", "--request", "eve"])
+        .fails(2, "is not the id of a request");
+}
+
 /// What ended goes on where it was, also for those who do not wait.
 #[test]
 fn records_behind_a_number_are_printed_and_no_others() {

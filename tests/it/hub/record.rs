@@ -13,6 +13,7 @@ use super::slug;
 use super::support::TestHub;
 
 mod limits;
+mod request;
 mod sinks;
 
 /// For retention, whose clock two looks agree on.

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use linesman::hub::audit::chain::{self, Hashed};
-use linesman::hub::store::{Anchor, AuditQuery, AuditRow, LOOKED_AT, Replica, Store};
+use linesman::hub::store::{Anchor, AuditQuery, AuditRow, LOOKED_AT, OfRequest, Replica, Store};
 
 use super::{Place, at, on_both};
 
@@ -13,6 +13,7 @@ on_both! {
     what_a_forgotten_replica_left_open_is_abandoned,
     a_query_narrows_by_all_that_it_names,
     a_query_finds_all_of_a_time,
+    a_query_finds_what_one_request_left,
     a_record_of_a_wrong_clock_makes_none_before_it_old,
     what_is_pruned_leaves_an_anchor,
     what_runs_is_carried_on_for_its_replica,
@@ -169,6 +170,7 @@ async fn a_query_narrows_by_all_that_it_names(store: Store) {
         actor: Some("user:2".to_owned()),
         cluster: Some("eu1".to_owned()),
         verdict: Some("allow".to_owned()),
+        request: None,
         since: Some(1_790_000_000_020),
         until: Some(1_790_000_000_080),
         newest: true,
@@ -182,6 +184,43 @@ async fn a_query_narrows_by_all_that_it_names(store: Store) {
     assert_eq!(store.audit_query(&query).await.unwrap().rows, wanted);
     assert_eq!(store.audit_before(at(50)).await.unwrap(), 49);
     assert_eq!(store.audit_before(at(-5)).await.unwrap(), 0);
+}
+
+/// Its beginning and its end, however many are between.
+async fn a_query_finds_what_one_request_left(store: Store) {
+    let floor = chain::genesis("hub-1");
+    let request = |row: AuditRow| AuditRow {
+        request_id: "asked".to_owned(),
+        ..row
+    };
+    let mut rows = vec![
+        loose("event", None),
+        request(loose("open", None)),
+        loose("event", None),
+        request(loose("close", Some(2))),
+        loose("event", None),
+    ];
+    store.extend_audit(floor, &mut rows, "r1").await.unwrap();
+    let at = rows[0].at;
+    let found = async |id: &str, from: i64, newest| {
+        let query = AuditQuery {
+            request: Some(OfRequest {
+                id: id.to_owned(),
+                from,
+            }),
+            newest,
+            limit: 9,
+            ..AuditQuery::default()
+        };
+        let page = store.audit_query(&query).await.unwrap();
+        page.rows.iter().map(|row| row.seq).collect::<Vec<_>>()
+    };
+    for from in [0, at - 1, at] {
+        assert_eq!(found("asked", from, false).await, [2, 4]);
+        assert_eq!(found("asked", from, true).await, [4, 2]);
+    }
+    assert_eq!(found("ask", at, true).await, [0_i64; 0]);
+    assert_eq!(found("asked", at + 1, true).await, [0_i64; 0]);
 }
 
 /// A record of some other time at the chain's end.
@@ -409,6 +448,22 @@ async fn looked_through(store: &Store, mut query: AuditQuery) -> (Vec<i64>, Vec<
     }
 }
 
+/// Of a request, what came since it was made: a third of all, in which the hub looks for others of it to the end.
+async fn of_a_request(store: &Store, query: impl Fn(bool) -> AuditQuery) {
+    for newest in [true, false] {
+        let query = AuditQuery {
+            request: Some(OfRequest {
+                id: "none".to_owned(),
+                from: 200_000 * 9000,
+            }),
+            after: (!newest).then_some(199_999),
+            ..query(newest)
+        };
+        let (found, steps) = looked_through(store, query).await;
+        assert_eq!((found, steps.len() <= 2), (vec![], true), "{steps:?}");
+    }
+}
+
 async fn a_page_looks_at_a_bounded_number_of_records(place: Place) {
     let store = of_long_ago(&place).await;
     let text = |text: &str| Some(text.to_owned());
@@ -456,6 +511,7 @@ async fn a_page_looks_at_a_bounded_number_of_records(place: Place) {
             assert!(steps.iter().all(|step| *step <= LOOKED_AT), "{steps:?}");
         }
     }
+    of_a_request(&store, query).await;
     // What there is plenty of fills its page at the first look.
     let allowed = AuditQuery {
         verdict: text("allow"),

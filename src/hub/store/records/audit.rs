@@ -42,12 +42,22 @@ pub struct AuditQuery {
     pub cluster: Option<String>,
     /// `allow` or `deny`.
     pub verdict: Option<String>,
+    pub request: Option<OfRequest>,
     /// Unix milliseconds: from the first on, up to but not with the second.
     pub since: Option<i64>,
     pub until: Option<i64>,
     /// The newest ones, in falling order; else the oldest, in rising order.
     pub newest: bool,
     pub limit: u32,
+}
+
+/// The records of one request. No index knows them, which every request would have to be written into: where they begin is
+/// found by the index of times, for a request's id has the time of its making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfRequest {
+    pub id: String,
+    /// Unix milliseconds: no record of it is older.
+    pub from: i64,
 }
 
 /// Records that a page looks at, at most, where what it is asked for is not found by an index alone.

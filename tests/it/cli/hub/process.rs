@@ -123,7 +123,7 @@ impl Hub {
     }
 
     /// As any HTTP client would.
-    pub(super) fn get(&self, url: &str, token: &str) -> (u16, Value) {
+    pub(in crate::cli) fn get(&self, url: &str, token: &str) -> (u16, Value) {
         let ca = fs::read_to_string(self.ca_file()).unwrap();
         let request = linesman::client::http(Some(&ca))
             .unwrap()

@@ -15,8 +15,9 @@ enum Since {
     From(i64),
     /// The next one is of that time already.
     There,
-    /// There are so many that those who look will find theirs before they leave them.
-    LongAgo,
+    /// There are so many that those who look will find theirs before they leave them; so many of the first of them begin at
+    /// this number.
+    LongAgo(i64),
 }
 
 /// By the index of times. Numbers do not rise with the time everywhere: clocks are set, and replicas have their own.
@@ -43,7 +44,7 @@ async fn since_when(connection: &mut Connection, (after, since): (i64, i64)) -> 
     Ok(match first {
         None => Since::Nothing,
         Some(first) if count < LATELY => Since::From(first),
-        Some(_) => Since::LongAgo,
+        Some(first) => Since::LongAgo(first),
     })
 }
 
@@ -68,6 +69,7 @@ async fn edge(connection: &mut Connection, query: &AuditQuery) -> Result<Option<
         query.actor.is_some(),
         query.cluster.is_some(),
         query.verdict.is_some(),
+        query.request.is_some(),
         query.since.is_some(),
         query.until.is_some(),
     ];
@@ -172,6 +174,11 @@ impl Database {
             }
         }
         push_verdict(&mut select, query);
+        if let Some(request) = &query.request {
+            select
+                .push(" AND request_id = ")
+                .push_bind(request.id.clone());
+        }
         let numbers = [
             (" AND seq < ", query.before),
             (" AND at >= ", query.since),
@@ -191,12 +198,17 @@ impl Database {
     pub async fn audit_query(&self, query: &AuditQuery) -> Result<AuditPage> {
         let mut reader = self.audit_reader(READ).await?;
         let mut query = query.clone();
-        if let Some(since) = query.since {
+        let from = query.request.as_ref().map(|request| request.from);
+        if let Some(since) = query.since.max(from) {
             let after = query.after.unwrap_or(0);
             match since_when(reader.connection(), (after, since)).await? {
                 Since::Nothing => return Ok(AuditPage::default()),
                 Since::From(first) => query.after = Some(after.max(first - 1)),
-                Since::There | Since::LongAgo => {}
+                // A few records are looked for, of which the first is among the first of that time.
+                Since::LongAgo(first) if from == Some(since) => {
+                    query.after = Some(after.max(first - 1));
+                }
+                Since::There | Since::LongAgo(_) => {}
             }
         }
         let edge = edge(reader.connection(), &query).await?;
