@@ -26,6 +26,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
+pub use access::GrantFilter;
 pub use audit::{AuditFilter, AuditPlace};
 use call::Call;
 pub use calls::WantedBundle;

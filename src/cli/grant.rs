@@ -1,5 +1,6 @@
 //! `linesman grant`: who may reach which clusters' API as what.
 
+mod list;
 mod revoke;
 
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use anyhow::Result;
 use super::connect::Connect;
 use super::duration;
 use super::exit::{Code, Failure};
-use super::output::{Column, Format, Output, document, emit, list, progress_line, rows_text};
+use super::output::{self, Column, Format, Output, document, emit, progress_line, rows_text};
 use crate::client::{self, Client};
 use crate::wire::api::{ClusterChoice, GrantCheck, GrantView, NewGrant};
 use crate::wire::id::ClusterName;
@@ -20,7 +21,7 @@ pub(super) enum Verb {
     /// Give a user or group access to clusters
     Add(Box<AddArgs>),
     /// List grants; without the role access, your own
-    List(ListArgs),
+    List(list::Args),
     /// Take a grant back
     Revoke(revoke::Args),
     /// Say whether a user reaches a cluster, and which grant says so or why none does
@@ -118,19 +119,6 @@ impl ClusterArgs {
     }
 }
 
-const LIST: &str = "\
-Examples:
-  linesman grant list -o wide      # who gave it, and when";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = LIST)]
-pub(super) struct ListArgs {
-    #[command(flatten)]
-    connect: Connect,
-    #[command(flatten)]
-    output: Output,
-}
-
 const CHECK: &str = "\
 Ends with 0 where the user gets through, with 4 where not.
 
@@ -175,16 +163,7 @@ const COLUMNS: [Column<GrantView>; 10] = [
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Add(args) => add(*args).await,
-        Verb::List(args) => {
-            let grants = args.connect.client().await?.grants().await?;
-            list(
-                args.output.output,
-                &grants,
-                &COLUMNS,
-                |g| g.id.clone(),
-                "no grants",
-            )
-        }
+        Verb::List(args) => list::run(args).await,
         Verb::Revoke(args) => revoke::run(args).await,
         Verb::Check(args) => check(args).await,
     }
@@ -207,7 +186,8 @@ async fn add(args: AddArgs) -> Result<()> {
     for warning in nobody_yet(&client, &grant).await {
         progress_line(&format!("warning: {warning}"));
     }
-    list(args.output.output, &[grant], &COLUMNS, |g| g.id.clone(), "")
+    let format = args.output.output;
+    output::list(format, &[grant], &COLUMNS, |g| g.id.clone(), "")
 }
 
 /// What the grant names and the hub does not have, as far as the caller may see: a slip of the pen, or yet to come.

@@ -10,9 +10,24 @@ use crate::wire::api::{
 };
 use crate::wire::id::ClusterName;
 
+/// Which grants; what is None does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct GrantFilter {
+    /// Of this user, and of the groups that they are in.
+    pub user: Option<String>,
+    /// Those that take in this cluster.
+    pub cluster: Option<ClusterName>,
+}
+
 impl Client {
-    pub async fn grants(&self) -> Result<Vec<GrantView>, Error> {
-        self.list("list grants", &["v1", "grants"], &[], usize::MAX)
+    pub async fn grants(&self, filter: &GrantFilter) -> Result<Vec<GrantView>, Error> {
+        let user = filter.user.clone().map(|name| ("user", name));
+        let cluster = filter.cluster.as_ref().map(ToString::to_string);
+        let query: Vec<_> = user
+            .into_iter()
+            .chain(cluster.map(|name| ("cluster", name)))
+            .collect();
+        self.list("list grants", &["v1", "grants"], &query, usize::MAX)
             .await
     }
 

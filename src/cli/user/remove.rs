@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::cli::confirm::{Question, Yes, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, counted, done, progress_line};
+use crate::client::GrantFilter;
 use crate::wire::api::{GrantView, UserView};
 
 const EXAMPLES: &str = "\
@@ -35,7 +36,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let mut seen = None;
     if !args.asks.yes {
         let user = client.user(&args.name).await?;
-        ask(&user, &client.grants().await?)?;
+        ask(&user, &client.grants(&GrantFilter::default()).await?)?;
         // What was shown is what goes: a user who was changed meanwhile is looked at again.
         seen = Some(user.rev);
     }

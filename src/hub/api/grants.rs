@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
 use time::OffsetDateTime;
 
 use super::problem::{Problem, Slug};
@@ -18,57 +17,18 @@ use crate::hub::access::{Clusters, Grant, Mode};
 use crate::hub::auth::Role;
 use crate::hub::running::Gone;
 use crate::hub::store::Revision;
-use crate::keys;
-use crate::wire::api::{ClusterChoice, GrantView, NewGrant, Page};
+use crate::wire::api::{ClusterChoice, GrantView, NewGrant};
 use crate::wire::id::ClusterName;
 
 mod asked;
 mod check;
-
-const MAX_PAGE: u32 = 500;
+mod list;
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
-        .route("/v1/grants", get(list).post(add))
+        .route("/v1/grants", get(list::list).post(add))
         .route("/v1/grants/check", get(check::check))
         .route("/v1/grants/{id}", get(show).delete(revoke))
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Wanted {
-    limit: Option<u32>,
-    cursor: Option<String>,
-}
-
-/// All grants for those who manage them; everyone else sees their own.
-async fn list(
-    State(hub): State<Arc<Hub>>,
-    caller: Caller,
-    Query(wanted): Query<Wanted>,
-) -> Result<Json<Page<GrantView>>, Problem> {
-    let now = clock::now();
-    let view = |grants: Vec<Grant>| grants.iter().map(|g| view(g, now)).collect();
-    if !manages(&caller) {
-        let own = hub.store.grants_of(&caller.user.asker().subjects()).await?;
-        return Ok(Json(Page {
-            items: view(own),
-            cursor: None,
-        }));
-    }
-    let limit = wanted.limit.unwrap_or(100).clamp(1, MAX_PAGE);
-    let after = wanted
-        .cursor
-        .as_deref()
-        .map(precondition::cursor)
-        .transpose()?;
-    let grants = hub.store.grants(after.as_deref(), limit).await?;
-    let last = grants.last().filter(|_| grants.len() == limit as usize);
-    let cursor = last.map(|g| keys::encode(g.id.as_bytes()));
-    Ok(Json(Page {
-        items: view(grants),
-        cursor,
-    }))
 }
 
 fn manages(caller: &Caller) -> bool {

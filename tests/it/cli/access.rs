@@ -139,6 +139,67 @@ fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     assert_eq!(home.run(&["grant", "check", "ada", "eu1"]).code, 4);
 }
 
+/// Who reaches a cluster now is not lost among what is over; how much of that is left out is said.
+#[test]
+fn grants_that_ended_are_listed_where_they_are_asked_for() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    for name in ["eu1", "us1"] {
+        assert_eq!(home.run(&["cluster", "add", name]).code, 0);
+    }
+    let mut made = Vec::new();
+    for (subject, cluster) in [
+        ("user:ada", "eu1"),
+        ("user:bob", "us1"),
+        ("user:ada", "us1"),
+    ] {
+        let add = [
+            "grant",
+            "add",
+            subject,
+            "--cluster",
+            cluster,
+            "--group",
+            "view",
+        ];
+        let ran = home.run(&[&add[..], &["--for", "2h", "-o", "name"]].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        made.push(ran.out.trim().to_owned());
+    }
+    let over =
+        |id: &str| format!("UPDATE access_grant SET expires_at = 1 + created_at WHERE id = '{id}'");
+    execute(hub.data(), over(&made[2]));
+    let listed = |more: &[&str]| {
+        let ran = home.run(&[&["grant", "list", "-o", "name"][..], more].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let ids: Vec<String> = ran.out.lines().map(str::to_owned).collect();
+        (ids, ran.err)
+    };
+    let one = "1 grant that has ended is not shown: --all\n";
+    let (ids, said) = listed(&["--user", "ada"]);
+    assert_eq!((&ids[..], said.as_str()), (&made[..1], one));
+    let (ids, said) = listed(&["--user", "ada", "--all"]);
+    assert_eq!(
+        (ids, said.as_str()),
+        (vec![made[0].clone(), made[2].clone()], "")
+    );
+    // That of the first admin is on each of them.
+    let (ids, said) = listed(&["--cluster", "us1"]);
+    assert!(
+        ids.contains(&made[1]) && ids.len() == 2 && said == one,
+        "{ids:?} {said}"
+    );
+    let none = home.run(&["grant", "list", "--cluster", "us1", "--user", "ada"]);
+    assert_eq!(
+        (none.out.as_str(), none.err.as_str()),
+        ("", format!("no grants in force\n{one}").as_str())
+    );
+    home.run(&["grant", "list", "--cluster", "eu9"])
+        .fails(3, "there is no cluster 'eu9'");
+}
+
 #[test]
 fn a_grant_names_its_clusters_in_one_way() {
     let home = Home::new();

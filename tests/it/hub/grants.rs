@@ -8,6 +8,7 @@ use super::slug;
 use super::support::{Agent, TestHub};
 
 mod check;
+mod list;
 
 fn grant(subject: &str) -> Value {
     json!({"subject": subject, "clusters": {"names": ["eu1"]}, "groups": ["edit"], "reason": "TICKET-1"})

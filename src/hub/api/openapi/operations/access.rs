@@ -25,7 +25,7 @@ pub(super) const ALL: &[Operation] = &[
     operation(
         ("get", "/v1/grants"),
         User,
-        "Who may reach which clusters as what; without the role access, the caller's own",
+        "Who may reach which clusters as what (user, cluster, over); without the role access, the caller's own",
         ("", "[]GrantView"),
     ),
     operation(

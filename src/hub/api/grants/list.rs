@@ -1,0 +1,155 @@
+//! Which grants there are: all, or those that let somebody in, that take in a cluster, or that are in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use serde::Deserialize;
+use time::OffsetDateTime;
+
+use super::{manages, view};
+use crate::clock;
+use crate::hub::Hub;
+use crate::hub::access::{Asker, Clusters, Grant, Place};
+use crate::hub::api::problem::Problem;
+use crate::hub::api::{Caller, clusters, precondition};
+use crate::hub::auth::{self, Role};
+use crate::keys;
+use crate::wire::api::{GrantView, Page};
+use crate::wire::id::ClusterName;
+
+const MAX_PAGE: u32 = 500;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Wanted {
+    /// Those of this user, and of the groups that they are in.
+    user: Option<String>,
+    /// Those that take in this cluster.
+    cluster: Option<String>,
+    /// `false` leaves out those whose end has passed, `true` all others.
+    over: Option<bool>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+/// All grants for those who manage them; everyone else sees their own.
+pub(super) async fn list(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Page<GrantView>>, Problem> {
+    let now = clock::now();
+    let narrowed = Narrowed::by(&hub, &caller, &wanted, now).await?;
+    let views = |grants: &[Grant]| {
+        let fitting = grants.iter().filter(|grant| narrowed.fits(grant, now));
+        fitting.map(|grant| view(grant, now)).collect()
+    };
+    if !manages(&caller) {
+        let own = hub.store.grants_of(&caller.user.asker().subjects()).await?;
+        return Ok(Json(Page {
+            items: views(&own),
+            cursor: None,
+        }));
+    }
+    let limit = wanted.limit.unwrap_or(100).clamp(1, MAX_PAGE);
+    let after = wanted
+        .cursor
+        .as_deref()
+        .map(precondition::cursor)
+        .transpose()?;
+    let grants = hub.store.grants(after.as_deref(), limit).await?;
+    // It says how far the hub looked: fewer than asked for may fit among those, or none.
+    let last = grants.last().filter(|_| grants.len() == limit as usize);
+    let cursor = last.map(|g| keys::encode(g.id.as_bytes()));
+    Ok(Json(Page {
+        items: views(&grants),
+        cursor,
+    }))
+}
+
+/// Which of them are asked for.
+struct Narrowed {
+    /// `user:ada`, `group:sre` …
+    subjects: Option<Vec<String>>,
+    /// With its labels, where there is such a cluster.
+    cluster: Option<(ClusterName, Option<BTreeMap<String, String>>)>,
+    over: Option<bool>,
+}
+
+impl Narrowed {
+    async fn by(
+        hub: &Hub,
+        caller: &Caller,
+        wanted: &Wanted,
+        now: OffsetDateTime,
+    ) -> Result<Self, Problem> {
+        let subjects = match &wanted.user {
+            Some(name) => {
+                if *name != caller.user.name && !manages(caller) {
+                    caller.require(hub, Role::Access, "grant.list").await?;
+                }
+                Some(subjects(hub, name, now).await?)
+            }
+            None => None,
+        };
+        let cluster = match &wanted.cluster {
+            Some(name) => Some(cluster(hub, caller, name).await?),
+            None => None,
+        };
+        Ok(Self {
+            subjects,
+            cluster,
+            over: wanted.over,
+        })
+    }
+
+    fn fits(&self, grant: &Grant, now: OffsetDateTime) -> bool {
+        let of_user = self
+            .subjects
+            .as_ref()
+            .is_none_or(|all| all.contains(&grant.subject.to_string()));
+        let of_cluster = self.cluster.as_ref().is_none_or(|(name, labels)| {
+            let none = BTreeMap::new();
+            let place = Place {
+                name,
+                labels: labels.as_ref().unwrap_or(&none),
+            };
+            // What a cluster's labels are that is not there, nobody knows.
+            let told = labels.is_some() || !matches!(grant.clusters, Clusters::Labelled(_));
+            told && grant.clusters.contain(&place)
+        });
+        let of_time = self.over.is_none_or(|over| over == grant.is_over(now));
+        of_user && of_cluster && of_time
+    }
+}
+
+/// Whom a grant has to name to be theirs, as far as their groups count.
+async fn subjects(hub: &Hub, name: &str, now: OffsetDateTime) -> Result<Vec<String>, Problem> {
+    let user = hub.store.user(name).await?;
+    let groups = user.map_or_else(Vec::new, |user| {
+        auth::groups(&user, hub.config.oidc.as_ref(), now).to_vec()
+    });
+    let asker = Asker {
+        name,
+        groups: &groups,
+    };
+    Ok(asker.subjects())
+}
+
+/// Those who manage access are told of a name that is misspelt; others do not learn which clusters there are.
+async fn cluster(
+    hub: &Hub,
+    caller: &Caller,
+    name: &str,
+) -> Result<(ClusterName, Option<BTreeMap<String, String>>), Problem> {
+    match clusters::find(hub, name).await {
+        Ok(cluster) => Ok((cluster.name, Some(cluster.labels))),
+        Err(unknown) if manages(caller) => Err(unknown),
+        Err(unknown) => match name.parse() {
+            Ok(name) => Ok((name, None)),
+            Err(_) => Err(unknown),
+        },
+    }
+}
