@@ -14,6 +14,7 @@ mod hub;
 mod joined;
 mod line;
 mod postgres;
+mod process;
 mod provider;
 mod proxy;
 mod secrecy;

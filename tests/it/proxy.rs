@@ -41,6 +41,7 @@ use ::http::{Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use linesman::agent::link::LinkState;
+use linesman::hub::Hub;
 use linesman::tunnel::Incoming;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -48,6 +49,11 @@ use tokio::sync::{mpsc, watch};
 use apiserver::{ApiServer, Seen};
 use pair::Pair;
 use world::{get, post};
+
+/// The API token of user `ada`, who has a grant on every cluster of the hub.
+pub(crate) async fn ada(hub: &Hub) -> String {
+    world::ada(hub).await
+}
 
 /// An agent's side of the streams of a line, with an API server behind it.
 pub(crate) async fn behind(

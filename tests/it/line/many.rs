@@ -150,11 +150,8 @@ impl Hub {
     }
 
     fn resident_kib(&self) -> f64 {
-        let status = format!("/proc/{}/status", self.process.id());
-        let status = std::fs::read_to_string(status).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().nth(1));
-        kib.unwrap().parse().unwrap()
+        let kib = crate::process::resident_kib(self.process.id());
+        f64::from(u32::try_from(kib).unwrap())
     }
 }
 

@@ -82,7 +82,7 @@ fn to_exec() -> Request<Bytes> {
     request.body(Bytes::new()).unwrap()
 }
 
-async fn exec(world: &World) -> TokioIo<hyper::upgrade::Upgraded> {
+pub(super) async fn exec(world: &World) -> TokioIo<hyper::upgrade::Upgraded> {
     let mut response = world.send(to_exec()).await;
     assert_eq!(response.status(), 101);
     let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());

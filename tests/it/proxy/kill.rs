@@ -1,6 +1,7 @@
 //! The real program as hub, killed in the middle of a user's request.
 
 use std::io::BufRead as _;
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -23,13 +24,13 @@ use super::pair::Pair;
 use super::world::{Left, PATIENCE, World, forward, link_config, not_dialled};
 
 /// Killed when it goes out of scope.
-struct Hub {
+pub(super) struct Hub {
     process: Child,
-    url: String,
+    pub(super) url: String,
 }
 
 impl Hub {
-    fn start(left: &Left) -> Self {
+    pub(super) fn start(left: &Left) -> Self {
         let any = "127.0.0.1:0";
         let mut process = Command::new(env!("CARGO_BIN_EXE_linesman"))
             .args(["hub", "--listen", any, "--git-listen", any])
@@ -45,6 +46,16 @@ impl Hub {
         let url = first.strip_prefix("hub").unwrap().trim().to_owned();
         Self { process, url }
     }
+
+    /// Where it listens.
+    pub(super) fn at(&self) -> SocketAddr {
+        let port: u16 = self.url.rsplit(':').next().unwrap().parse().unwrap();
+        ([127, 0, 0, 1], port).into()
+    }
+
+    pub(super) fn resident_kib(&self) -> u64 {
+        crate::process::resident_kib(self.process.id())
+    }
 }
 
 impl Drop for Hub {
@@ -55,7 +66,7 @@ impl Drop for Hub {
 }
 
 /// The agent's line to the hub, up.
-async fn agent(left: &Left, url: &str, server: &ApiServer, tasks: &mut JoinSet<()>) {
+pub(super) async fn agent(left: &Left, url: &str, server: &ApiServer, tasks: &mut JoinSet<()>) {
     let mut reference = left.reference.clone();
     reference.urls = vec![url.to_owned()];
     let shared = Pair::shared(server, &reference.id, &left.cluster_id, &[]);
@@ -97,8 +108,7 @@ async fn a_killed_hub_leaves_what_was_open_marked_as_interrupted() {
     let hub = Hub::start(&left);
     let mut tasks = JoinSet::new();
     agent(&left, &hub.url, &server, &mut tasks).await;
-    let port = hub.url.rsplit(':').next().unwrap().parse().unwrap();
-    let tls = left.connect(([127, 0, 0, 1], port).into()).await;
+    let tls = left.connect(hub.at()).await;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls))
         .await
         .unwrap();
@@ -138,8 +148,8 @@ async fn a_killed_hub_leaves_what_was_open_marked_as_interrupted() {
 }
 
 /// One user's requests, one after the other, as long as the hub answers.
-async fn busy(left: Arc<Left>, port: u16) {
-    let tls = left.connect(([127, 0, 0, 1], port).into()).await;
+async fn busy(left: Arc<Left>, hub: SocketAddr) {
+    let tls = left.connect(hub).await;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls))
         .await
         .unwrap();
@@ -171,10 +181,9 @@ async fn a_hub_that_is_killed_among_many_requests_has_each_on_record() {
     let hub = Hub::start(&left);
     let mut tasks = JoinSet::new();
     agent(&left, &hub.url, &server, &mut tasks).await;
-    let port = hub.url.rsplit(':').next().unwrap().parse().unwrap();
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        clients.spawn(busy(left.clone(), port));
+        clients.spawn(busy(left.clone(), hub.at()));
     }
     server.asked_for("/busy", 5 * CLIENTS).await;
     drop(hub);

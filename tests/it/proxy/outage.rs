@@ -51,7 +51,7 @@ async fn next_agent(world: &World, server: &ApiServer) {
 }
 
 /// An agent that no stop reaches.
-async fn other_agent(world: &World, server: &ApiServer) {
+pub(super) async fn other_agent(world: &World, server: &ApiServer) {
     let shared = Pair::shared(server, &world.hub.id, &world.cluster_id, &[]);
     let (_reference, reference) = watch::channel(world.hub.reference());
     let (line, state) = watch::channel(not_dialled());

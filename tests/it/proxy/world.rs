@@ -28,11 +28,14 @@ mod records;
 
 use agent::relay;
 pub(super) use agent::{Door, forward, identity, link_config, not_dialled};
-pub(super) use records::everywhere;
 use records::join;
+pub(super) use records::{ada, everywhere};
 
 /// How long anything may take that is not measured.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What runs has this long when a hub ends, where the test says nothing of it.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// A hub with one cluster, which has a line where [`World::agent`] was called.
 pub(super) struct World {
@@ -45,6 +48,8 @@ pub(super) struct World {
     pub(super) to: watch::Sender<SocketAddr>,
     pub(super) https: SocketAddr,
     pub(super) cluster_id: String,
+    /// Once the hub has ended.
+    pub(super) over: CancellationToken,
     data: PathBuf,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -57,6 +62,7 @@ struct Site {
     url: String,
     records: hub::store::Records,
     bounds: Bounds,
+    drain: Duration,
 }
 
 impl Site {
@@ -68,6 +74,7 @@ impl Site {
             url,
             records,
             bounds: Bounds::default(),
+            drain: DRAIN,
         }
     }
 }
@@ -88,11 +95,18 @@ impl World {
 
     /// The same with bounds of the test's own.
     pub(super) async fn bounded(bounds: Bounds) -> Self {
+        Self::made(|site| site.bounds = bounds).await
+    }
+
+    /// Whose hub gives what runs this long when it ends.
+    pub(super) async fn draining(drain: Duration) -> Self {
+        Self::made(|site| site.drain = drain).await
+    }
+
+    async fn made(change: impl FnOnce(&mut Site)) -> Self {
         let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let site = Site {
-            bounds,
-            ..Site::new(&outside, hub::store::Records::File)
-        };
+        let mut site = Site::new(&outside, hub::store::Records::File);
+        change(&mut site);
         let mut world = Self::at(&site, None).await;
         world.open(outside).await;
         world
@@ -100,14 +114,26 @@ impl World {
 
     /// So many replicas of a hub on one database and one data directory, with a door to the first.
     pub(super) async fn replicas<const N: usize>() -> [Self; N] {
+        Self::replicas_draining(DRAIN).await
+    }
+
+    /// The same, each of which gives what runs this long when it ends.
+    pub(super) async fn replicas_draining<const N: usize>(drain: Duration) -> [Self; N] {
         let url = crate::postgres::database().await;
-        Self::reaching([(); N].map(|()| url.as_str())).await
+        Self::apart([(); N].map(|()| url.as_str()), drain).await
     }
 
     /// The same, each of which reaches the database by its own URL.
     pub(super) async fn reaching<const N: usize>(urls: [&str; N]) -> [Self; N] {
+        Self::apart(urls, DRAIN).await
+    }
+
+    async fn apart<const N: usize>(urls: [&str; N], drain: Duration) -> [Self; N] {
         let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut site = Site::new(&outside, hub::store::Records::File);
+        let mut site = Site {
+            drain,
+            ..Site::new(&outside, hub::store::Records::File)
+        };
         let mut outside = Some(outside);
         let mut worlds: Vec<Self> = Vec::new();
         for url in urls {
@@ -132,8 +158,8 @@ impl World {
     async fn open(&mut self, outside: TcpListener) {
         let (to, door) = (self.to.subscribe(), self.door.subscribe());
         self.tasks.spawn(relay(outside, to, door));
-        self.cluster_id = join(&self.hub).await;
-        self.token = self.user("ada", &["admin"]).await;
+        self.cluster_id = join(&self.hub, name(), &identity()).await;
+        self.token = ada(&self.hub).await;
     }
 
     /// A hub without a door.
@@ -144,6 +170,7 @@ impl World {
             url,
             records,
             bounds,
+            drain,
         } = site.clone();
         let bind = || TcpListener::bind("127.0.0.1:0");
         let peer_at = peer.as_ref().map(|peer| peer.local_addr().unwrap());
@@ -168,7 +195,7 @@ impl World {
             tls: TlsSource::Own { names: Vec::new() },
             agent_image: "lab.invalid/linesman:dev".to_owned(),
             offline_after: Duration::from_secs(45),
-            drain: Duration::from_secs(1),
+            drain,
             git_over_line: hub::gitline::Allowed::Auto,
             audit: hub::AuditConfig::default(),
             notify: hub::notify::Config::default(),
@@ -183,7 +210,12 @@ impl World {
         let (hub, chain) = hub::start(config, stop.clone()).await.unwrap();
         let mut tasks = JoinSet::new();
         let running = hub::serve::run(listeners, hub.clone(), chain);
-        tasks.spawn(async move { drop(running.await) });
+        let over = CancellationToken::new();
+        let ended = over.clone();
+        tasks.spawn(async move {
+            drop(running.await);
+            ended.cancel();
+        });
         Self {
             hub,
             token: String::new(),
@@ -191,6 +223,7 @@ impl World {
             to: watch::Sender::new(https),
             https,
             cluster_id: String::new(),
+            over,
             data,
             stop,
             tasks,
@@ -217,7 +250,7 @@ impl World {
 
     /// Waits until the hub has a line, or none.
     pub(super) async fn has_line(&self, wanted: bool) {
-        has_line(&self.hub, wanted).await;
+        has_line(&self.hub, &name(), wanted).await;
     }
 
     /// A TLS connection to the hub, as any client has it.
@@ -255,10 +288,10 @@ impl World {
     }
 }
 
-async fn has_line(hub: &Hub, wanted: bool) {
+async fn has_line(hub: &Hub, cluster: &ClusterName, wanted: bool) {
     let mut changes = hub.tunnels.changes();
     let seen = async {
-        while hub.tunnels.get(&name()).is_some() != wanted {
+        while hub.tunnels.get(cluster).is_some() != wanted {
             changes.changed().await.unwrap();
         }
     };
@@ -275,6 +308,10 @@ pub(super) struct Left {
 }
 
 impl Left {
+    pub(super) fn connector(&self, alpn: &[&[u8]]) -> TlsConnector {
+        connector(&self.reference.ca, alpn)
+    }
+
     pub(super) async fn connect(&self, to: SocketAddr) -> TlsStream<TcpStream> {
         connect(to, &self.reference.ca, &[]).await
     }

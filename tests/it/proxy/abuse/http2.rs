@@ -14,7 +14,7 @@ use super::{beside, left_with};
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-const DATA: u8 = 0;
+pub(super) const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
@@ -61,10 +61,10 @@ fn string(text: &str) -> Vec<u8> {
 }
 
 /// The head of a request for pods, whole but for its flags.
-fn head(world: &World, method: u8, path: &str) -> Vec<u8> {
+fn head(token: &str, method: u8, path: &str) -> Vec<u8> {
     // :method, :scheme https, :path, :authority, authorization.
     let path = format!("/clusters/eu1/api/v1/{path}");
-    let bearer = format!("Bearer {}", world.token);
+    let bearer = format!("Bearer {token}");
     [
         vec![0x80 | method, 0x87],
         literal(4, &path),
@@ -128,12 +128,12 @@ async fn ended(
 }
 
 /// What is sent behind preface and settings, and the code of the GOAWAY that ends the connection.
-type Flood = (&'static str, Vec<u8>, u32);
+pub(super) type Flood = (&'static str, Vec<u8>, u32);
 
 const MANY: usize = 20_000;
 
 /// Frames of the connection.
-fn idle_floods() -> Vec<Flood> {
+pub(super) fn idle_floods() -> Vec<Flood> {
     let flood = |what, frame: Vec<u8>| (what, frame.repeat(MANY), ENHANCE_YOUR_CALM);
     let value = [0, 4, 0, 0, 0xff, 0xff];
     vec![
@@ -151,9 +151,9 @@ fn idle_floods() -> Vec<Flood> {
 }
 
 /// Frames of requests.
-fn request_floods(world: &World) -> Vec<Flood> {
-    let get = head(world, GET, "pods");
-    let post = head(world, POST, "namespaces/a/echo");
+pub(super) fn request_floods(token: &str) -> Vec<Flood> {
+    let get = head(token, GET, "pods");
+    let post = head(token, POST, "namespaces/a/echo");
     let whole = END_HEADERS | END_STREAM;
     let reset = |id| frame(RST_STREAM, 0, id, &CANCEL);
     let asked = |id| frame(HEADERS, whole, id, &get);
@@ -197,7 +197,7 @@ async fn dialled(world: &World) -> TlsStream<TcpStream> {
     tls
 }
 
-fn begun(frames: &[u8]) -> Vec<u8> {
+pub(super) fn begun(frames: &[u8]) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[]), frames].concat()
 }
 
@@ -206,7 +206,9 @@ fn begun(frames: &[u8]) -> Vec<u8> {
 async fn floods_of_frames_are_told_to_calm_down_and_ended() {
     let server = ApiServer::start().await;
     let world = World::with_line(&server).await;
-    let floods = idle_floods().into_iter().chain(request_floods(&world));
+    let floods = idle_floods()
+        .into_iter()
+        .chain(request_floods(&world.token));
     for (what, frames, code) in floods {
         for pieces in [16 << 10, 100] {
             let attack = ended(dialled(&world).await, begun(&frames), pieces, |_| false);
@@ -254,7 +256,7 @@ const REFUSED: &[u8] = &[0x48, 0x83, 0x69, 0x90, 0xff];
 async fn a_head_without_measure_is_refused_or_ends_the_connection() {
     let server = ApiServer::start().await;
     let world = World::with_line(&server).await;
-    let get = head(&world, GET, "pods");
+    let get = head(&world.token, GET, "pods");
     // A header that the table keeps, and each byte behind it is that header again.
     let kept = [vec![0x40], string("x"), string(&"y".repeat(200))].concat();
     let bomb = |n: usize| [get.clone(), kept.clone(), vec![0xbe; n]].concat();
@@ -302,7 +304,7 @@ async fn what_breaks_the_protocol_ends_its_connection_only() {
         ("PING on a stream", frame(PING, 0, 1, &[1; 8])),
         (
             "a stream of ours",
-            frame(HEADERS, 5, 2, &head(&world, GET, "pods")),
+            frame(HEADERS, 5, 2, &head(&world.token, GET, "pods")),
         ),
     ] {
         let attack = ended(dialled(&world).await, begun(&frames), 16 << 10, |_| false);
@@ -338,7 +340,7 @@ async fn names_that_http2_does_not_know_never_become_an_identity() {
         &[("x", "y"), (":authority", "root")],
     ] {
         let added = fields.iter().flat_map(|(name, value)| field(name, value));
-        let block = [head(&world, GET, "pods"), added.collect()].concat();
+        let block = [head(&world.token, GET, "pods"), added.collect()].concat();
         let sent = begun(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
         let over = |end: &End| !end.answers.is_empty() || !end.reset.is_empty();
         let asked = ended(dialled(&world).await, sent, 16 << 10, over);
@@ -352,7 +354,11 @@ async fn names_that_http2_does_not_know_never_become_an_identity() {
         assert_eq!(server.seen().len(), 0, "{fields:?}: {:?}", server.seen());
     }
     // The same by hand, and good.
-    let block = [head(&world, GET, "pods"), field("x-remote-user", "root")].concat();
+    let block = [
+        head(&world.token, GET, "pods"),
+        field("x-remote-user", "root"),
+    ]
+    .concat();
     let sent = begun(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
     let asked = ended(dialled(&world).await, sent, 16 << 10, |end| {
         !end.answers.is_empty()

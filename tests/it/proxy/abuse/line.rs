@@ -23,7 +23,7 @@ use super::super::record::logged;
 use super::super::world::{PATIENCE, World, identity, link_config, name, not_dialled};
 use super::left_with;
 
-const BINARY: u8 = 0x82;
+pub(super) const BINARY: u8 = 0x82;
 const CLOSE: u8 = 0x88;
 const CANARY: &str = "canary-in-a-frame";
 /// Bytes at the end of a HELLO.
@@ -34,7 +34,7 @@ pub(super) const UPGRADE: &str = "GET /v1/line HTTP/1.1\r\nHost: localhost\r\nCo
                        Sec-WebSocket-Protocol: linesman.line.1\r\n\r\n";
 
 /// A frame with this first byte; `masked` as a client's is, with a mask that changes nothing.
-fn raw(first: u8, masked: bool, payload: &[u8]) -> Vec<u8> {
+pub(super) fn raw(first: u8, masked: bool, payload: &[u8]) -> Vec<u8> {
     let bit = if masked { 0x80 } else { 0 };
     let mut out = match u16::try_from(payload.len()) {
         Ok(short @ 0..126) => vec![first, bit | short.to_be_bytes()[1]],

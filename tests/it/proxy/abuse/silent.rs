@@ -1,10 +1,12 @@
 //! L46: sockets that say nothing at all, as many as the hub takes and more.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::super::apiserver::ApiServer;
@@ -13,17 +15,16 @@ use super::line::UPGRADE;
 use super::{left_with, make_room, served};
 
 /// As many as the hub takes before they say who they are.
-const SILENT: usize = 1_024;
+pub(super) const SILENT: usize = 1_024;
 /// TLS handshakes that a client has under way.
 const AT_ONCE: usize = 32;
 
 /// Connections with TLS that say this and no more, with the code of the answer where there is one.
-async fn connected(
-    world: &World,
+pub(super) async fn connected(
+    (connector, to): (TlsConnector, SocketAddr),
     count: usize,
     said: &'static str,
 ) -> Vec<(TlsStream<TcpStream>, Option<[u8; 12]>)> {
-    let (connector, to) = (world.connector(&[]), world.https);
     let mut dialling = JoinSet::new();
     for n in 0..AT_ONCE {
         let connector = connector.clone();
@@ -55,8 +56,9 @@ async fn silent_sockets_keep_no_agent_out() {
     for _ in 0..SILENT {
         plain.push(TcpStream::connect(world.https).await.unwrap());
     }
-    let secret = connected(&world, SILENT / 4, "").await;
-    let lines = connected(&world, SILENT, UPGRADE).await;
+    let hub = || (world.connector(&[]), world.https);
+    let secret = connected(hub(), SILENT / 4, "").await;
+    let lines = connected(hub(), SILENT, UPGRADE).await;
     let codes = lines.iter().filter_map(|(_, code)| code.as_ref());
     let upgraded = codes.filter(|code| code.ends_with(b" 101")).count();
     assert!(upgraded > SILENT * 9 / 10, "{upgraded} of {SILENT}");

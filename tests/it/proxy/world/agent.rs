@@ -12,13 +12,14 @@ use linesman::hub::Hub;
 use linesman::keys::KeyPair;
 use linesman::tunnel::Incoming;
 use linesman::wire::api::{AgentBuild, HubRef};
+use linesman::wire::id::ClusterName;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{PATIENCE, World, has_line, name};
+use super::{PATIENCE, World, has_line, join, name};
 use crate::proxy::apiserver::ApiServer;
 use crate::proxy::pair::Pair;
 
@@ -30,6 +31,13 @@ pub(in crate::proxy) struct Door {
     /// Every change of this drops those that stand.
     pub(in crate::proxy) cuts: u32,
 }
+
+/// An agent that has dialled: what ends it, the streams that come, and how its line is.
+type Dialled = (
+    CancellationToken,
+    mpsc::Receiver<Incoming>,
+    watch::Receiver<LinkState>,
+);
 
 impl World {
     /// The same with the line up.
@@ -75,28 +83,44 @@ impl World {
     }
 
     /// The same without anyone who serves the streams, of which 64 wait.
-    pub(in crate::proxy) async fn dial(
-        &mut self,
-    ) -> (
-        CancellationToken,
-        mpsc::Receiver<Incoming>,
-        watch::Receiver<LinkState>,
-    ) {
+    pub(in crate::proxy) async fn dial(&mut self) -> Dialled {
         let hub = self.hub.clone();
         self.dial_to(&hub, 64).await
     }
 
-    async fn dial_to(
+    /// One more cluster with its agent, whose line is up when this returns; gives the cluster's id.
+    pub(in crate::proxy) async fn neighbour(
         &mut self,
-        owner: &Hub,
+        cluster: &ClusterName,
+        server: &ApiServer,
+    ) -> String {
+        let identity = KeyPair::from_seed(&clock::random());
+        let id = join(&self.hub, cluster.clone(), &identity).await;
+        let shared = Pair::shared(server, &self.hub.id, &id, &[]);
+        let config = |hub| LinkConfig {
+            cluster: cluster.clone(),
+            keys: keys(identity),
+            ..link_config(hub)
+        };
+        let (_stop, streams, state) = self.dialled(config, INCOMING).await;
+        self.tasks.spawn(forward(shared, streams, state));
+        has_line(&self.hub, cluster, true).await;
+        id
+    }
+
+    async fn dial_to(&mut self, owner: &Hub, waiting: usize) -> Dialled {
+        let dialled = self.dialled(link_config, waiting).await;
+        has_line(owner, &name(), true).await;
+        dialled
+    }
+
+    async fn dialled(
+        &mut self,
+        config: impl FnOnce(watch::Receiver<HubRef>) -> LinkConfig,
         waiting: usize,
-    ) -> (
-        CancellationToken,
-        mpsc::Receiver<Incoming>,
-        watch::Receiver<LinkState>,
-    ) {
+    ) -> Dialled {
         let (hub_held, hub_ref) = watch::channel(self.hub.reference());
-        let config = link_config(hub_ref);
+        let config = config(hub_ref);
         let (line, mut state) = watch::channel(not_dialled());
         let (incoming, streams) = mpsc::channel(waiting);
         let stop = self.stop.child_token();
@@ -107,7 +131,6 @@ impl World {
         });
         let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
         drop(timeout(PATIENCE, up).await.expect("the line comes up"));
-        has_line(owner, true).await;
         (stop, streams, state)
     }
 }
@@ -163,16 +186,20 @@ pub(in crate::proxy) fn identity() -> KeyPair {
     KeyPair::from_seed(&[11; 32])
 }
 
+fn keys(identity: KeyPair) -> watch::Receiver<Identity> {
+    let keys = Identity {
+        identity,
+        ..Identity::from_seeds(&[1; 32], &[2; 32])
+    };
+    watch::channel(keys).1
+}
+
 /// How the agent of these tests dials.
 pub(in crate::proxy) fn link_config(hub: watch::Receiver<HubRef>) -> LinkConfig {
     LinkConfig {
         hub,
         cluster: name(),
-        keys: watch::channel(Identity {
-            identity: identity(),
-            ..Identity::from_seeds(&[1; 32], &[2; 32])
-        })
-        .1,
+        keys: keys(identity()),
         build: AgentBuild::default(),
         instance: uuid::Uuid::now_v7().to_string(),
         proxy: watch::channel(None).1,

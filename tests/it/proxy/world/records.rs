@@ -13,7 +13,7 @@ use linesman::wire::api::{AdoptionOptions, AgentBuild, EngineKind, GitRoute};
 use linesman::wire::id::{ClusterName, Digest};
 use linesman::wire::report::Facts;
 
-use super::{World, identity, name};
+use super::World;
 use crate::hub::support::api_token;
 
 impl World {
@@ -24,20 +24,10 @@ impl World {
 
     /// A user's API token, with a grant where there are groups.
     pub(in crate::proxy) async fn user(&self, name: &str, groups: &[&str]) -> String {
-        let user = UserRow {
-            id: format!("id-{name}"),
-            name: name.to_owned(),
-            roles: Vec::new(),
-            groups: Vec::new(),
-            disabled: false,
-            provider: None,
-            rev: 1,
-        };
         if !groups.is_empty() {
             self.grant(name, groups, |_| {}).await;
         }
-        let user = self.hub.store.ensure_user(user).await.unwrap();
-        api_token(&self.hub, user.id).await
+        user(&self.hub, name).await
     }
 
     /// A grant on every cluster, changed as the test needs it.
@@ -80,10 +70,33 @@ impl World {
     }
 }
 
-/// The cluster with its agent's key on record; gives its id.
-pub(super) async fn join(hub: &Hub) -> String {
+/// The API token of user `ada`, who has a grant on every cluster.
+pub(in crate::proxy) async fn ada(hub: &Hub) -> String {
+    let grant = everywhere("grant-ada", "ada", &["admin"]);
+    let stored = hub.store.add_grant(grant, None, clock::now());
+    stored.await.unwrap();
+    user(hub, "ada").await
+}
+
+/// A user's API token.
+async fn user(hub: &Hub, name: &str) -> String {
+    let user = UserRow {
+        id: format!("id-{name}"),
+        name: name.to_owned(),
+        roles: Vec::new(),
+        groups: Vec::new(),
+        disabled: false,
+        provider: None,
+        rev: 1,
+    };
+    let user = hub.store.ensure_user(user).await.unwrap();
+    api_token(hub, user.id).await
+}
+
+/// A cluster with its agent's keys on record; gives its id.
+pub(super) async fn join(hub: &Hub, name: ClusterName, identity: &KeyPair) -> String {
     let (store, now) = (&hub.store, clock::now());
-    let cluster_id = add(hub, name()).await;
+    let cluster_id = add(hub, name.clone()).await;
     let token = TokenText::new(clock::random(), clock::random());
     let record = JoinToken {
         id: token.id.clone(),
@@ -101,10 +114,10 @@ pub(super) async fn join(hub: &Hub) -> String {
     store.issue_join_token(record).await.unwrap();
     let claim = Claim {
         token,
-        cluster: "eu1".to_owned(),
-        incarnation: "uid".to_owned(),
-        identity: identity().public(),
-        deploy: KeyPair::from_seed(&[12; 32]).public(),
+        cluster: name.to_string(),
+        incarnation: format!("uid of {name}"),
+        identity: identity.public(),
+        deploy: KeyPair::from_seed(&clock::random()).public(),
         agent: AgentBuild::default(),
         facts: Facts::default(),
         addr: "127.0.0.1:1".to_owned(),
