@@ -273,7 +273,7 @@ impl Case {
             labels: &cluster.labels,
         };
         let held = access::reaching(&grants, &asker, &place, clock::now()).map_err(refuse)?;
-        let outgoing = rewrite::outgoing(parts, target)?;
+        let outgoing = rewrite::outgoing(parts, target, rewrite::below(&self.hub.config.url))?;
         let allowed = access::decide(&asker, &held, &outgoing.info, outgoing.acting.as_ref())
             .and_then(|allowed| access::narrow(allowed, user.kube(), &outgoing.info))
             .map_err(refuse)?;

@@ -169,7 +169,7 @@ async fn proxied(request: Request<Incoming>, cases: &Cases, nth: usize) -> Respo
     let close = parts.headers.contains_key(http::header::UPGRADE);
     let outgoing = rewrite::framing(&parts).ok().and_then(|()| {
         let target = rewrite::target(&parts.uri).filter(|target| target.cluster.is_some())?;
-        rewrite::outgoing(&parts, &target).ok()
+        rewrite::outgoing(&parts, &target, "").ok()
     });
     let Some(outgoing) = outgoing else {
         return answer(StatusCode::BAD_REQUEST, true);

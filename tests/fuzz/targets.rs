@@ -231,7 +231,7 @@ pub(super) fn rewrite(data: &[u8]) {
     let Some(target) = rewrite::target(&parts.uri) else {
         return;
     };
-    let Ok(outgoing) = rewrite::outgoing(&parts, &target) else {
+    let Ok(outgoing) = rewrite::outgoing(&parts, &target, "") else {
         return;
     };
     let sent = outgoing.rest.as_str();

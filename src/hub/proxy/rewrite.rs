@@ -39,7 +39,7 @@ pub struct Outgoing {
     /// Whom the user asks to act as; a grant decides.
     pub acting: Option<Acting>,
     pub upgrade: Option<Upgrade>,
-    /// `/clusters/<name>`, put before an answer's `Location`.
+    /// `/clusters/<name>` below the path of the hub's URL, put before an answer's `Location`.
     pub prefix: String,
 }
 
@@ -62,14 +62,22 @@ pub fn target(uri: &Uri) -> Option<Target> {
     })
 }
 
+/// The path of the hub's URL: what stands before a hub that is served below one takes it from a request's target, and no hub sees
+/// it. Empty where there is none.
+pub fn below(url: &str) -> &str {
+    let behind = url.split_once("://").map_or("", |(_, behind)| behind);
+    let path = behind.find('/').and_then(|at| behind.get(at..));
+    path.unwrap_or_default().trim_end_matches('/')
+}
+
 /// Refuses a head that two servers could read differently. Comes before authentication: the connection
 /// itself is not to be trusted.
 pub fn framing(parts: &Parts) -> Result<(), Refusal> {
     headers::framing(&parts.uri, &parts.headers).map_err(|e| e.refusal(Hop::Hub))
 }
 
-/// The request to send: rules of path, headers and protocol switch applied.
-pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
+/// The request to send to a cluster of a hub that is served [`below`] this path: rules of path, headers and protocol switch applied.
+pub fn outgoing(parts: &Parts, target: &Target, below: &str) -> Result<Outgoing, Refusal> {
     let refused = |e: headers::HeaderError| e.refusal(Hop::Hub);
     let acting = acting::asked(&parts.headers).map_err(refused)?;
     let mut kept = headers::cleaned(&parts.headers);
@@ -91,7 +99,7 @@ pub fn outgoing(parts: &Parts, target: &Target) -> Result<Outgoing, Refusal> {
     Ok(Outgoing {
         method: parts.method.clone(),
         rest: target.rest.clone(),
-        prefix: target.prefix.clone(),
+        prefix: format!("{below}{}", target.prefix),
         headers: kept,
         info,
         acting,

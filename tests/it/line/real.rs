@@ -8,11 +8,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use linesman::agent::link::ProxyConfig;
 use linesman::secret::Secret;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use super::world::{PATIENCE, World};
+use super::world::{PATIENCE, World, trusting};
 use super::{echo, open, pattern, round_trip};
+use crate::proxy;
 
 /// What nginx calls the hub, whose certificate has that name. It looks at no address in a certificate.
 pub(super) const HUB: &str = "hub.test";
@@ -209,6 +221,80 @@ async fn plain_requests_pass_nginx() {
     world.end().await;
 }
 
+/// As kubectl, by way of nginx, with these headers beside the token.
+async fn asked(
+    world: &World,
+    token: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Response<Incoming> {
+    let url: http::Uri = world.hub.reference().urls.remove(0).parse().unwrap();
+    let host = url.authority().unwrap().as_str();
+    let address: SocketAddr = host.parse().unwrap();
+    let tcp = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::from(address.ip());
+    let tls = trusting(world.ca.as_ref().unwrap()).connect(name, tcp);
+    let (mut sender, connection) = http1::handshake(TokioIo::new(tls.await.unwrap()))
+        .await
+        .unwrap();
+    #[expect(clippy::disallowed_methods, reason = "ends with its connection")]
+    tokio::spawn(async move { drop(connection.with_upgrades().await) });
+    let mut request = Request::get(path)
+        .header("host", host)
+        .header("authorization", format!("Bearer {token}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    let answer = timeout(PATIENCE, sender.send_request(request)).await;
+    answer.expect("an answer").unwrap()
+}
+
+/// L12: people's clients have the prefix, too. They are served below it, and led nowhere else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_are_served_below_the_prefix() {
+    let world = World::behind_nginx().await;
+    let mut agent = world.agent();
+    agent.up().await;
+    let cluster = world.hub.store.cluster(&world.cluster).await;
+    let (hub, cluster) = (world.hub.id.clone(), cluster.unwrap().unwrap().id);
+    let (streams, state) = (agent.incoming, agent.state);
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { proxy::behind((&hub, &cluster), streams, state).await });
+    let token = proxy::ada(&world.hub).await;
+    let root = format!("{PREFIX}/clusters/eu1");
+
+    let pods = asked(&world, &token, &format!("{root}/api/v1/pods"), &[]).await;
+    assert_eq!(pods.status(), 200);
+    assert_eq!(pods.into_body().collect().await.unwrap().to_bytes(), "{}");
+
+    let moved = format!("{root}/api/v1/namespaces/a/services/s/proxy/moved");
+    let moved = asked(&world, &token, &moved, &[]).await;
+    let to = moved.headers()["location"].to_str().unwrap().to_owned();
+    let there = format!("{root}/api/v1/pods?limit=1&x=%2F");
+    assert_eq!((moved.status().as_u16(), &to), (301, &there));
+    assert_eq!(asked(&world, &token, &to, &[]).await.status(), 200);
+
+    let exec = format!("{root}/api/v1/namespaces/a/pods/x/exec?command=sh");
+    let switch = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-protocol", "v5.channel.k8s.io"),
+    ];
+    let mut exec = asked(&world, &token, &exec, &switch).await;
+    assert_eq!(exec.status(), 101);
+    let mut session = TokioIo::new(hyper::upgrade::on(&mut exec).await.unwrap());
+    for word in ["hello", "again"] {
+        session.write_all(word.as_bytes()).await.unwrap();
+        let mut back = vec![0; word.len()];
+        let read = timeout(PATIENCE, session.read_exact(&mut back)).await;
+        read.expect("an echo").unwrap();
+        assert_eq!(back, word.to_uppercase().as_bytes());
+    }
+    drop(session);
+    world.end().await;
+}
+
 /// L12: a line through both, below a prefix and idle for longer than nginx waits, is the one that it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_lives_behind_nginx_and_squid() {
@@ -235,10 +321,10 @@ async fn lives_through(silence: Duration) {
     let _echo = echo(agent.incoming);
     let data = pattern(3 << 20, 5);
     for idle in [Duration::ZERO, silence] {
-        let changed = tokio::time::timeout(idle, state.changed()).await;
+        let changed = timeout(idle, state.changed()).await;
         assert!(changed.is_err(), "the line changed: {:?}", state.borrow());
         let back = round_trip(open(&world.line(1).await).await, data.clone());
-        let back = tokio::time::timeout(PATIENCE, back).await;
+        let back = timeout(PATIENCE, back).await;
         assert!(back.expect("an echo") == data);
     }
     assert_eq!(world.line(1).await.facts().epoch, 1, "it was dialled once");

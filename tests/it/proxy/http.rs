@@ -41,6 +41,7 @@ pub(super) fn answer(path: &str) -> Option<Response<UnsyncBoxBody<Bytes, std::io
         "known" => whole(200, &[kind, ("etag", "\"7\"")], b"{\"known\":1}"),
         "nothing" => whole(204, &[("warning", "299 - \"w\"")], b""),
         "login" => whole(401, &[kind], b"{\"login\":0}"),
+        "moved" => whole(301, &[("location", "/api/v1/pods?limit=1&x=%2F")], b""),
         "unchanged" => whole(304, &[("etag", "\"7\"")], b""),
         "parts" => {
             let parts = ["{\"one\":1}\n", "", "{\"two\":2}\n"];

@@ -218,7 +218,7 @@ impl Pair {
     pub(super) fn plan(request: &Request<Bytes>) -> Result<Outgoing, Refusal> {
         let parts = request.clone().into_parts().0;
         rewrite::framing(&parts)?;
-        rewrite::outgoing(&parts, &rewrite::target(&parts.uri).unwrap())
+        rewrite::outgoing(&parts, &rewrite::target(&parts.uri).unwrap(), "")
     }
 
     /// As the hub does it.

@@ -9,8 +9,17 @@ fn parts(method: &str, uri: &str, rows: &[(&str, &str)]) -> Parts {
 }
 
 fn plan(method: &str, uri: &str, rows: &[(&str, &str)]) -> Result<Outgoing, Refusal> {
+    plan_below("", method, uri, rows)
+}
+
+fn plan_below(
+    path: &str,
+    method: &str,
+    uri: &str,
+    rows: &[(&str, &str)],
+) -> Result<Outgoing, Refusal> {
     let parts = parts(method, uri, rows);
-    outgoing(&parts, &target(&parts.uri).unwrap())
+    outgoing(&parts, &target(&parts.uri).unwrap(), path)
 }
 
 #[test]
@@ -203,6 +212,37 @@ fn answers_stay_on_the_clusters_prefix() {
     assert!(!off.contains_key(header::LOCATION));
     let html = answered(200, &[("content-type", "text/html")], &get).unwrap();
     assert_eq!(html[header::CONTENT_SECURITY_POLICY], "sandbox");
+}
+
+#[test]
+fn the_path_of_the_hubs_url_is_what_stands_behind_its_host() {
+    for (url, path) in [
+        ("https://hub.example", ""),
+        ("https://hub.example:8443", ""),
+        ("https://hub.example/", ""),
+        ("https://hub.example/linesman", "/linesman"),
+        ("https://hub.example:8443/a/linesman/", "/a/linesman"),
+        ("https://[2001:db8::1]:8443/linesman", "/linesman"),
+        ("hub.example", ""),
+    ] {
+        assert_eq!(below(url), path, "{url}");
+    }
+}
+
+/// L12: of a hub that is served below a path, an answer leads back below it.
+#[test]
+fn answers_stay_below_the_path_of_the_hubs_url() {
+    let get = plan_below("/linesman", "GET", "/clusters/eu1/api", &[]).unwrap();
+    assert_eq!(get.rest.as_str(), "/api");
+    let headers = answered(301, &[("location", "/api/v1/y?z")], &get).unwrap();
+    assert_eq!(
+        headers[header::LOCATION],
+        "/linesman/clusters/eu1/api/v1/y?z"
+    );
+    for off in ["https://evil/linesman/clusters/eu1/", "//evil", "/../x"] {
+        let headers = answered(301, &[("location", off)], &get).unwrap();
+        assert!(!headers.contains_key(header::LOCATION), "{off}");
+    }
 }
 
 #[test]
