@@ -39,6 +39,9 @@ const PUSHES: usize = 64;
 const FLUSH: Duration = Duration::from_secs(15);
 /// What goes on while the hub drains has this long to end.
 const LAST_LOOKS: Duration = Duration::from_secs(2);
+/// A line is told of the stop a second late, ends with all that runs on it when the drain time is over, and what it cuts is put on
+/// record behind that.
+const LAST_STREAMS: Duration = Duration::from_secs(3);
 /// The audit's last records have this long.
 const LAST_RECORDS: Duration = Duration::from_secs(2);
 /// How a cluster's key is told from a user's, whose names have no spaces.
@@ -104,15 +107,11 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
         }
         ended = &mut records => {
             hub.stop.cancel();
-            let result = ended.and_then(|()| anyhow::bail!("the audit chain ended"));
             drop(tasks.await);
-            return result;
+            return ended.and_then(|()| anyhow::bail!("the audit chain ended"));
         }
     };
-    hub.work.close();
-    if tokio::time::timeout(drain, hub.work.wait()).await.is_err() {
-        tracing::warn!("work was still going on when the drain time was over");
-    }
+    rest(&hub, drain).await;
     drained.cancel();
     let result = watch.await.and(result);
     write_seen(&hub).await;
@@ -153,6 +152,16 @@ fn to_the_end(hub: &Arc<Hub>, health: TcpListener, drained: CancellationToken) -
         });
     }
     tasks
+}
+
+/// What still goes on when nobody comes in any more has the drain time, and a moment for its end.
+async fn rest(hub: &Hub, drain: Duration) {
+    hub.work.close();
+    let longest = drain + LAST_STREAMS;
+    let ended = tokio::time::timeout(longest, hub.work.wait()).await;
+    if ended.is_err() {
+        tracing::warn!("work was still going on when the drain time was over");
+    }
 }
 
 /// What becomes of the audit's records.

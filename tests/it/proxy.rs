@@ -8,6 +8,7 @@ mod apiserver;
 mod bare;
 mod broken;
 mod cutoff;
+mod drained;
 mod errors;
 mod figures;
 mod hostile;
