@@ -15,6 +15,8 @@ use crate::agent::fault::Faults;
 use crate::manifests::{EngineNamespaces, LEADS, scope::Extent};
 use crate::wire::api::AgentBuild;
 
+mod told;
+
 const POD: &str = "pod-a";
 /// When a request that nobody waits for any more is served.
 const LATER: Duration = Duration::from_secs(7);
