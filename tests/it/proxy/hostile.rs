@@ -13,6 +13,7 @@ use super::world::{PATIENCE, World, get};
 
 mod answer;
 mod identity;
+mod tenant;
 mod trailers;
 
 use identity::ours_alone;
