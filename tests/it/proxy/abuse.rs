@@ -18,6 +18,7 @@ mod full;
 mod http2;
 mod idle;
 mod line;
+mod memory;
 mod silent;
 
 /// A user beside an attack has an answer within this time.
