@@ -161,3 +161,47 @@ fn what_was_taken_and_not_flushed_is_still_being_sent() {
     assert!(socket.poll_send(&mut cx).is_ready());
     assert!(!socket.is_sending() && !socket.has_output());
 }
+
+/// Sends as many messages of this length as may be on their way at once. When they have arrived neither end keeps more of them than
+/// a small buffer.
+async fn passed<S: AsyncRead + AsyncWrite + Unpin>(
+    from: &mut Socket<S>,
+    to: &mut Socket<S>,
+    len: usize,
+) {
+    let message = vec![0x5a; len];
+    for _ in 0..TOGETHER {
+        assert_eq!(from.put(|out| out.extend_from_slice(&message)), len);
+    }
+    let sending = poll_fn(|cx| from.poll_send(cx));
+    let receiving = async {
+        for _ in 0..TOGETHER {
+            let came = poll_fn(|cx| to.poll_message(cx)).await.unwrap();
+            let came = came.try_into_mut().expect("its reader keeps none of it");
+            assert_eq!((came.len(), came.capacity()), (len, len));
+            assert_eq!(came, message);
+        }
+    };
+    let (sent, ()) = tokio::join!(sending, receiving);
+    sent.unwrap();
+    assert!(from.out.is_empty() && !from.has_output());
+    let spare = from.spare.capacity();
+    assert!(spare <= KEPT, "{spare} bytes are kept behind {len}");
+    assert!(to.reader.direct().is_none(), "no message is under way");
+}
+
+/// L53: buffers grow with what a line carries, and go with it.
+#[tokio::test]
+async fn what_long_messages_took_is_given_back() {
+    let (hub, agent) = tokio::io::duplex(4 << 10);
+    let mut hub = Socket::new(hub, Role::Hub, Bytes::new());
+    let mut agent = Socket::new(agent, Role::Agent, Bytes::new());
+    hub.proven();
+    agent.proven();
+    for len in [10, MAX_SEALED, MAX_SEALED, 10] {
+        passed(&mut hub, &mut agent, len).await;
+        passed(&mut agent, &mut hub, len).await;
+    }
+    // Of short messages one is kept, or each would cost an allocation.
+    assert!(hub.spare.capacity() > 0 && agent.spare.capacity() > 0);
+}
