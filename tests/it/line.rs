@@ -343,7 +343,7 @@ async fn a_frozen_line_is_left_for_the_next_one() {
     let world = World::new().await;
     let mut old = world.agent();
     old.up().await;
-    let stuck = open(&world.line(1).await).await;
+    let mut stuck = open(&world.line(1).await).await;
     world.freeze.send_modify(|freezes| *freezes += 1);
     let mut new = world.agent();
     new.up().await;
@@ -356,8 +356,12 @@ async fn a_frozen_line_is_left_for_the_next_one() {
     let took = connected.elapsed();
     println!("figure | L25 | a request on the line after a frozen one | ≤ 1 s | {took:.1?}");
     assert!(took <= Duration::from_secs(1), "{took:?}");
-    let ended = timeout(Duration::from_secs(10), stuck.cancelled().cancelled_owned());
+    let cancelled = stuck.cancelled();
+    let ended = timeout(Duration::from_secs(10), cancelled.cancelled());
     ended.await.expect("the stream of the old line ends");
+    // And not as if its peer had said all: who reads is told that the line went.
+    let error = timeout(PATIENCE, stuck.read_u8()).await.unwrap();
+    assert_eq!(code(&error.unwrap_err()), Some(Code::LineLost));
     world.end().await;
 }
 
