@@ -21,6 +21,7 @@ mod many;
 mod proxy;
 mod real;
 mod roots;
+mod skew;
 mod transcript;
 mod unread;
 mod world;
