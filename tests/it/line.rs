@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 mod cap;
+mod churn;
 mod crowd;
 mod full;
 mod git;
