@@ -22,6 +22,7 @@ pub mod coverage;
 pub mod diagnosis;
 pub mod displaced;
 mod evidence;
+pub mod exits;
 pub mod failed;
 pub mod fault;
 pub mod find;

@@ -174,7 +174,7 @@ fn concurrent(install: &Install, observed: &Observed, asked: &ObjectId) -> Optio
 
 impl History {
     /// Notes when the controller had no worker left, for until then it could not answer, since when each workload does not
-    /// work, and since when each answer is owed.
+    /// work, how often its Pods failed, and since when each answer is owed.
     pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
         let live = |id: &ObjectId| observed.objects.get(id);
         let down = install
@@ -195,6 +195,7 @@ impl History {
         self.saw_operation(now, install, observed);
         self.saw_automated(install, observed);
         self.saw_rights(observed);
+        self.saw_exits(now, install, observed);
         self.saw_silence(now, install, observed);
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use time::{Duration, OffsetDateTime};
 
 use super::evidence::lacks_a_branch;
+use super::exits;
 use super::fault::Class;
 use super::server::Symptoms;
 use super::state::{Answer, History, Object, Observed};
@@ -145,6 +146,7 @@ pub fn find(
     health::canaries(now, install, observed, history, &mut found);
     witness::silent(now, install, observed, &mut found);
     altered::useless(install, observed, history, &mut found);
+    exits::failing(now, install, observed, history, &mut found);
     latent::latent(now, install, observed, &mut found);
     children::children(now, install, observed, &mut found);
     redis::down(now, install, observed, &mut found);

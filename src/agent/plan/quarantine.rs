@@ -29,7 +29,7 @@ pub mod root;
 pub mod shield;
 mod waits;
 
-pub use harm::{broken, harms, unsettled};
+pub use harm::{broken, harms, spoilt, unsettled};
 pub use lift::lifts;
 pub use removed::{has_removed, inventoried, is_at_work, removed};
 use shield::{Owner, Shield};

@@ -7,6 +7,7 @@
 
 use time::{Duration, OffsetDateTime};
 
+use super::exits::Exits;
 use super::history::AGAIN;
 use super::silence::Silence;
 use super::state::{History, Past};
@@ -76,6 +77,7 @@ impl History {
             down,
             vain,
             silent,
+            exits,
         } = self;
         let faults = faults.values_mut().flat_map(|past| {
             let Past {
@@ -95,7 +97,8 @@ impl History {
             .chain(down.values_mut())
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
-            .chain(silent.values_mut().flat_map(Silence::times));
+            .chain(silent.values_mut().flat_map(Silence::times))
+            .chain(exits.values_mut().flat_map(Exits::times));
         (restore_after.values_mut(), been)
     }
 }

@@ -13,6 +13,7 @@ use super::burst::Fate;
 use super::busy::Turn;
 use super::claims::Claim;
 use super::displaced::Item;
+use super::exits::Exits;
 use super::fault::{Class, Key};
 use super::quarantine::shield::Owner;
 use super::redis::Tally;
@@ -333,6 +334,8 @@ pub struct History {
     pub ran_beside: Option<OffsetDateTime>,
     /// Since when each workload that does not work has not, without a break.
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
+    /// How often each Pod of the install's controllers failed lately, by UID.
+    pub exits: BTreeMap<String, Exits>,
     /// When a write that is against no fault came to nothing, by its object: the last times in a row, oldest first.
     pub vain: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
     /// Objects that were given to the engine because a commit was refused for them, and that commit.

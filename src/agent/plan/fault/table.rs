@@ -80,7 +80,7 @@ faults! {
         does "reports: another image would be a wrong one";
         advice "make the image's registry reachable from the cluster's nodes";
     CrashLoop: 6, Budget::Report, 20 s;
-        seen "CrashLoopBackOff although the fields are last known good";
+        seen "CrashLoopBackOff, or a Pod that failed three times within 10 min and came up in between, although the fields are last known good";
         evidence "the last exit code and reason, the number of restarts; the last 40 lines of the container's log";
         does "reports: the kubelet restarts it already. Fields that differ are a fault of their own, and are mended";
         advice "read the controller's log; its objects are as last known good";
@@ -90,7 +90,7 @@ faults! {
         does "reports; what belongs to the install is created as `ObjectMissing`, and the Pod then starts by itself";
         advice "create the object that the container refers to";
     OomKilled: 8, Budget::Report, 20 s;
-        seen "CrashLoopBackOff after the kernel ended the container for its memory";
+        seen "CrashLoopBackOff after the kernel ended the container for its memory, or a Pod that it ended so three times within 15 min";
         evidence "the last exit code and reason, the number of restarts";
         does "reports: a restart never helps. Limits that differ from last known good are mended";
         advice "raise the controller's memory limit";
@@ -100,7 +100,8 @@ faults! {
         does "reports: the engine works, and the next restart of the old Pod would end that";
         advice "look at the new Pod: the old one serves until it is restarted";
     ReadyButUseless: 10, Budget::PerHour(5), 0 s;
-        seen "arguments, environment or ServiceAccount of a controller differ from last known good; or it runs, has had no answer to a probe for as long as `QueueWedged`, and somebody changed it";
+        seen "arguments, environment or ServiceAccount of a controller differ from last known good; or it runs, has had no answer to a probe for as long as `QueueWedged`, and somebody changed it; or Git owns it, somebody else changed it, \
+              and it fails as often as `CrashLoop` and `OomKilled` say";
         evidence "the fields; who wrote them and when";
         does "applies the fields as last known good; what somebody added goes once the controller has been down for 30 s";
         advice "";
@@ -289,7 +290,7 @@ faults! {
         does "reports; a root's path is mended as `SourceAltered`";
         advice "commit the directory that it names to the catalog";
     BadEngineCommit: 43, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
+        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, fails again and again as `CrashLoop` and `OomKilled` say, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
         evidence "what the Pod waits for; the commit and the fields that it changed";
         does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again; or when somebody says so at the hub";
         advice "";

@@ -66,7 +66,7 @@ pub(super) fn altered(
         found.push(finding);
         return found;
     }
-    let works = wanted.git_owned && !held && health::works(live);
+    let (works, why) = at_work(now, observed, history, others);
     let displaced = displaced::of(install, id, live);
     if works && displaced.is_empty()
         || wanted.taken && !held && !quarantine::harms(now, install, observed, history, (id, live))
@@ -90,7 +90,7 @@ pub(super) fn altered(
         } else {
             altered_class(id, &paths, live)
         };
-        let mut text = format!("differs at {}", paths.join(", "));
+        let mut text = format!("{why}differs at {}", paths.join(", "));
         if !displaced.is_empty() {
             text += "; beside what was put there, server-side apply of the catalog's version is refused";
         }
@@ -102,6 +102,20 @@ pub(super) fn altered(
         });
     }
     found
+}
+
+/// Whether a controller that Git owns does its work, so that it is Git's to put back, or why it does not, as words to begin with.
+fn at_work(
+    now: OffsetDateTime,
+    observed: &Observed,
+    history: &History,
+    (id, wanted, live, held): (&ObjectId, &Wanted, &Object, bool),
+) -> (bool, String) {
+    if !wanted.git_owned || held || !health::works(live) {
+        return (false, String::new());
+    }
+    let why = quarantine::spoilt(now, observed, history, (id, live));
+    why.map_or_else(|| (true, String::new()), |why| (false, format!("{why}; ")))
 }
 
 /// What is being deleted and does not go, whose end nobody else sees to.

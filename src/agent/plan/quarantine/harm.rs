@@ -9,6 +9,7 @@ use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
 use crate::agent::engine::compare::{additions, drift, settings};
 use crate::agent::engine::{Install, Wanted, is_workload};
 use crate::agent::plan::barred::barred;
+use crate::agent::plan::exits::often;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::health::{pod_fault, pods_of, works};
@@ -97,6 +98,19 @@ pub fn harms(
     } else {
         blamed(now, install, observed, history, (id, live)).is_some()
     }
+}
+
+/// Why a controller that is available is of no use as somebody made it. Git, where it owns it, may not get to put it back then.
+pub fn spoilt(
+    now: OffsetDateTime,
+    observed: &Observed,
+    history: &History,
+    (id, live): (&ObjectId, &Object),
+) -> Option<String> {
+    if !is_workload(id.kind) {
+        return None;
+    }
+    often(now, observed, history, (&id.name, live.written)).map(|(_, text)| text)
 }
 
 /// What shows that an object which runs nothing itself keeps the engine from its work: what depends on it complains,
@@ -204,7 +218,9 @@ fn harm(
     let shown = of_pods.filter(|(class, _)| *class != Class::Unschedulable);
     let older = |age: Duration| live.written.is_some_and(|at| now - at > age);
     if !works(live) {
-        if let Some((_, text)) = shown.or_else(|| barred(now, observed, (id, live))) {
+        let shown = shown.or_else(|| barred(now, observed, (id, live)));
+        let shown = shown.or_else(|| often(now, observed, history, (&id.name, live.written)));
+        if let Some((_, text)) = shown {
             return Some((Class::BadEngineCommit, text));
         }
         let window = window(live);
@@ -216,7 +232,9 @@ fn harm(
         let text = format!("the new Pod does not come up, an old one serves: {text}");
         return Some((Class::BadEngineCommit, text));
     }
-    silent(now, install, observed, history, (id, live)).map(|text| (Class::BadEngineCommit, text))
+    let text = silent(now, install, observed, history, (id, live));
+    let text = text.or_else(|| spoilt(now, observed, history, (id, live)))?;
+    Some((Class::BadEngineCommit, text))
 }
 
 /// How long a commit's version of a controller may take to come up: what the commit itself says, where that is more.

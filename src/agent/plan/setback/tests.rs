@@ -44,6 +44,7 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         down: [(object(), at(-12))].into(),
         vain: [(object(), [-13, -1].map(&at).to_vec())].into(),
         silent: [(object(), silence(&at))].into(),
+        exits: [("1".to_owned(), exits(&at))].into(),
         ..History::default()
     }
 }
@@ -56,6 +57,13 @@ fn silence(at: impl Fn(i64) -> OffsetDateTime) -> Silence {
         said: String::new(),
         seen: Some(at(-1)),
         able: true,
+    }
+}
+
+fn exits(at: impl Fn(i64) -> OffsetDateTime) -> Exits {
+    Exits {
+        restarts: 2,
+        failed: vec![(at(-9), false), (at(-2), true)],
     }
 }
 
