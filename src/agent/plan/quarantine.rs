@@ -27,6 +27,7 @@ pub mod mark;
 mod removed;
 pub mod root;
 pub mod shield;
+mod unreached;
 mod waits;
 
 pub use harm::{broken, harms, spoilt, unsettled};

@@ -101,7 +101,7 @@ faults! {
         advice "look at the new Pod: the old one serves until it is restarted";
     ReadyButUseless: 10, Budget::PerHour(5), 0 s;
         seen "arguments, environment or ServiceAccount of a controller differ from last known good; or it runs, has had no answer to a probe for as long as `QueueWedged`, and somebody changed it; or Git owns it, somebody else changed it, \
-              and it fails as often as `CrashLoop` and `OomKilled` say";
+              and it fails as often as `CrashLoop` and `OomKilled` say, or kustomize-controller has fetched nothing from it for 45 s";
         evidence "the fields; who wrote them and when";
         does "applies the fields as last known good; what somebody added goes once the controller has been down for 30 s";
         advice "";
@@ -233,7 +233,8 @@ faults! {
     ArtifactUnreachable: 32, Budget::Report, 60 s;
         seen "kustomize-controller cannot fetch from source-controller; in Argo CD the controller cannot from the repo-server";
         evidence "the engine's message; the Pods behind the Service, and which of them are ready";
-        does "reports; Service and policies of the install are mended as `ObjectMissing` and `ObjectAltered`";
+        does "reports; Service and policies of the install are mended as `ObjectMissing` and `ObjectAltered`, and a source-controller that gives another address than it did \
+              as `ReadyButUseless`, or by a commit as `BadEngineCommit`";
         advice "look at the log and the Service of source-controller, in Argo CD of the repo-server";
     PolicyBlocks: 33, Budget::Report, 60 s;
         seen "the source cannot be fetched, in Argo CD also: the repo-server, which is available, has no answer in a minute; while the agent in the same cluster reads the catalog with the same key, before and after it began";
@@ -290,7 +291,7 @@ faults! {
         does "reports; a root's path is mended as `SourceAltered`";
         advice "commit the directory that it names to the catalog";
     BadEngineCommit: 43, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, fails again and again as `CrashLoop` and `OomKilled` say, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
+        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer or serves nobody, fails again and again as `CrashLoop` and `OomKilled` say, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
         evidence "what the Pod waits for; the commit and the fields that it changed";
         does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again; or when somebody says so at the hub";
         advice "";

@@ -66,7 +66,7 @@ pub(super) fn altered(
         found.push(finding);
         return found;
     }
-    let (works, why) = at_work(now, observed, history, others);
+    let (works, why) = at_work(now, install, observed, history, others);
     let displaced = displaced::of(install, id, live);
     if works && displaced.is_empty()
         || wanted.taken && !held && !quarantine::harms(now, install, observed, history, (id, live))
@@ -107,6 +107,7 @@ pub(super) fn altered(
 /// Whether a controller that Git owns does its work, so that it is Git's to put back, or why it does not, as words to begin with.
 fn at_work(
     now: OffsetDateTime,
+    install: &Install,
     observed: &Observed,
     history: &History,
     (id, wanted, live, held): (&ObjectId, &Wanted, &Object, bool),
@@ -114,7 +115,7 @@ fn at_work(
     if !wanted.git_owned || held || !health::works(live) {
         return (false, String::new());
     }
-    let why = quarantine::spoilt(now, observed, history, (id, live));
+    let why = quarantine::spoilt(now, install, observed, history, (id, live));
     why.map_or_else(|| (true, String::new()), |why| (false, format!("{why}; ")))
 }
 

@@ -4,6 +4,7 @@
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::unreached::unreached;
 use super::{commit, owner, shield};
 use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
 use crate::agent::engine::compare::{additions, drift, settings};
@@ -23,7 +24,7 @@ pub(super) const WINDOW: Duration = Duration::minutes(10);
 /// A controller that was changed and has owed an answer for this long is useless.
 pub(super) const UNANSWERED: Duration = Duration::seconds(30);
 /// The same for what a controller only reads; it is asked again when it was changed.
-const DEAF: Duration = Duration::seconds(45);
+pub(super) const DEAF: Duration = Duration::seconds(45);
 /// What a root of Flux says so long after a change is not from before it.
 const SAID: Duration = Duration::seconds(5);
 /// For so long a new version may fail while a Pod of the old one serves.
@@ -103,6 +104,7 @@ pub fn harms(
 /// Why a controller that is available is of no use as somebody made it. Git, where it owns it, may not get to put it back then.
 pub fn spoilt(
     now: OffsetDateTime,
+    install: &Install,
     observed: &Observed,
     history: &History,
     (id, live): (&ObjectId, &Object),
@@ -110,7 +112,9 @@ pub fn spoilt(
     if !is_workload(id.kind) {
         return None;
     }
-    often(now, observed, history, (&id.name, live.written)).map(|(_, text)| text)
+    let dies = || often(now, observed, history, (&id.name, live.written));
+    let why = unreached(now, install, observed, history, (id, live));
+    why.or_else(|| dies().map(|(_, text)| text))
 }
 
 /// What shows that an object which runs nothing itself keeps the engine from its work: what depends on it complains,
@@ -233,7 +237,7 @@ fn harm(
         return Some((Class::BadEngineCommit, text));
     }
     let text = silent(now, install, observed, history, (id, live));
-    let text = text.or_else(|| spoilt(now, observed, history, (id, live)))?;
+    let text = text.or_else(|| spoilt(now, install, observed, history, (id, live)))?;
     Some((Class::BadEngineCommit, text))
 }
 

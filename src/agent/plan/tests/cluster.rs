@@ -248,25 +248,12 @@ impl Cluster {
         let rights = rights.map(|name| ObjectId::new(Kind::ClusterRoleBinding, "", name));
         let rights = rights.into_iter().all(|id| self.objects.contains_key(&id));
         let now = rfc3339(self.now);
+        let fetched = !self.is_unreached();
         for id in self.install.roots().chain(self.install.canaries()) {
             let controller = self.install.controller(id).name;
             let works = rights && up.get(&controller).copied().unwrap_or_default();
             if let Some(root) = self.objects.get_mut(id).filter(|_| works) {
-                if id.kind == Kind::Application {
-                    let annotations = root.fields["metadata"]["annotations"].as_object_mut();
-                    annotations.unwrap().remove(REFRESH);
-                    root.fields["status"] = json!({
-                        "reconciledAt": now, "sync": {"status": "Synced", "revision": "1"},
-                        "operationState": {"phase": "Succeeded", "syncResult": {"revision": "1"}},
-                    });
-                    continue;
-                }
-                let asked = root.annotation(REQUESTED_AT).unwrap_or_default().to_owned();
-                root.fields["status"] = json!({
-                    "lastHandledReconcileAt": asked, "artifact": {"revision": "main@sha1:1"},
-                    "lastAppliedRevision": "main@sha1:1", "lastAttemptedRevision": "main@sha1:1",
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                });
+                reconciled(id.kind, root, &now, fetched);
             }
         }
     }
@@ -295,4 +282,31 @@ impl Cluster {
             });
         }
     }
+}
+
+/// What its controller says of a root or canary, whether what the root applies can be `fetched` or not.
+fn reconciled(kind: Kind, root: &mut Object, now: &str, fetched: bool) {
+    if kind == Kind::Application {
+        let annotations = root.fields["metadata"]["annotations"].as_object_mut();
+        annotations.unwrap().remove(REFRESH);
+        root.fields["status"] = json!({
+            "reconciledAt": now, "sync": {"status": "Synced", "revision": "1"},
+            "operationState": {"phase": "Succeeded", "syncResult": {"revision": "1"}},
+        });
+        return;
+    }
+    let asked = root.annotation(REQUESTED_AT).unwrap_or_default().to_owned();
+    let ready = if fetched || kind != Kind::Kustomization {
+        json!({"type": "Ready", "status": "True"})
+    } else {
+        json!({
+            "type": "Ready", "status": "False", "reason": "ArtifactFailed",
+            "message": "failed to download archive: no such host", "lastTransitionTime": now,
+        })
+    };
+    root.fields["status"] = json!({
+        "lastHandledReconcileAt": asked, "artifact": {"revision": "main@sha1:1"},
+        "lastAppliedRevision": "main@sha1:1", "lastAttemptedRevision": "main@sha1:1",
+        "conditions": [ready],
+    });
 }

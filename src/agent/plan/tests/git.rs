@@ -18,7 +18,11 @@ const AGAIN: Duration = Duration::seconds(20);
 pub(in crate::agent::plan) enum Bad {
     Replicas,
     Image,
+    /// At which nobody finds what source-controller serves.
+    Address,
 }
+
+const NOWHERE: &str = "--storage-adv-addr=nowhere";
 
 /// Git's version of one field.
 #[derive(Debug, Clone)]
@@ -67,6 +71,7 @@ impl Cluster {
         let (pointer, value) = match bad {
             Bad::Replicas => ("/spec/replicas", json!(0)),
             Bad::Image => ("/spec/template/spec/containers/0/image", json!("bad:0")),
+            Bad::Address => ("/spec/template/spec/containers/0/args", json!([NOWHERE])),
         };
         let commit = Commit {
             pointer,
@@ -83,7 +88,7 @@ impl Cluster {
     pub(super) fn git_applies(&mut self) {
         let controller = self.install.controller(&self.install.sync);
         let up = |live| health::works(live);
-        if !self.objects.get(&controller).is_some_and(up) {
+        if !self.objects.get(&controller).is_some_and(up) || self.is_unreached() {
             return;
         }
         let due = |commit: &&mut Commit| self.now - commit.applied >= AGAIN;
@@ -113,6 +118,13 @@ impl Cluster {
         live.generation += 1;
         self.install.traits.applier.clone_into(&mut live.writer);
         live.written = Some(self.now);
+    }
+
+    /// Whether the engine that applies cannot fetch what it should apply.
+    pub(super) fn is_unreached(&self) -> bool {
+        let source = self.install.controller(&self.install.source);
+        let live = self.objects.get(&source);
+        live.is_some_and(|live| live.text("/spec/template/spec/containers/0/args/0") == NOWHERE)
     }
 
     /// The Pods of a commit's image wait for it.

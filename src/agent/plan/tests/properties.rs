@@ -201,7 +201,7 @@ proptest! {
 }
 
 fn commits() -> impl Strategy<Value = Damage> {
-    let bad = prop_oneof![Just(Bad::Replicas), Just(Bad::Image)];
+    let bad = prop_oneof![Just(Bad::Replicas), Just(Bad::Image), Just(Bad::Address),];
     let name = prop::sample::select(&FLUX[..]);
     (name, bad).prop_map(|(name, bad)| Damage::Commit(name, bad))
 }
