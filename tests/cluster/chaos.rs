@@ -16,7 +16,7 @@ use crate::support::{scratch, seconds, shown, until};
 
 pub(crate) mod faults;
 mod random;
-mod whole;
+pub(crate) mod whole;
 
 /// W29: whatever a random day breaks of the install works again ≤ 180 s later, and no repair deletes a CRD, a
 /// Namespace or a volume claim. The same day in each `make test`; `LINESMAN_CHAOS_SEED` names another one.

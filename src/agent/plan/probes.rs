@@ -121,9 +121,9 @@ pub fn probes(
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     // After a commit to the engine the answers are waited for: silence is what shows that it did harm.
-    let answered = [source, sync]
-        .iter()
-        .all(|o| o.probe().is_none_or(|p| p.answered));
+    let questions = install.roots().chain(install.canaries());
+    let mut questions = questions.filter_map(|id| observed.objects.get(id)?.probe());
+    let answered = questions.all(|probe| probe.answered);
     let watched = changed.is_some_and(|at| {
         let since = now - at;
         since <= ROLLED || since < WATCHED && !answered

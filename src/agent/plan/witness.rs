@@ -13,6 +13,7 @@ use time::{Duration, OffsetDateTime};
 use super::find::Finding;
 use super::health::{self, works};
 use super::latent;
+use super::probes::ROLLED;
 use super::state::{History, Observed, Probe};
 use super::steps::{Action, Step};
 use super::undecodable::{aside, duration};
@@ -120,23 +121,55 @@ pub(super) fn silent(
     observed: &Observed,
     found: &mut Vec<Finding>,
 ) {
-    for (id, witness) in chosen(install, observed) {
-        let Some(probe) = witness.probe.filter(|probe| !probe.answered) else {
-            continue;
-        };
-        // Then each look takes its whole time.
-        let source = observed.objects.get(&install.source);
-        let away = source.is_some_and(|root| latent::host_is_away(observed, root));
-        if away && id.kind == Kind::ImageUpdateAutomation {
-            continue;
-        }
-        let since = waited_since(observed, id.kind, probe);
-        let name = install.controller(id).name;
-        let mut pods = health::pods_of(observed, &name);
-        if pods.any(|pod| health::is_silent(pod, now - patience(observed, id.kind), since)) {
+    for (id, probe, since) in unanswered(install, observed) {
+        if is_late(now, install, observed, (id, since)) {
             found.push(health::wedged(id, probe));
         }
     }
+}
+
+/// What a controller that was `changed` does not answer for, although it would have begun with it.
+pub(super) fn owed<'a>(
+    now: OffsetDateTime,
+    install: &'a Install,
+    observed: &'a Observed,
+    (controller, changed): (&ObjectId, Option<OffsetDateTime>),
+) -> Option<&'a ObjectId> {
+    let settled = changed.map(|at| at + ROLLED);
+    let mut asked = unanswered(install, observed).filter(|(id, _, since)| {
+        let since = settled.map_or(*since, |at| at.max(*since));
+        install.controller(id) == *controller && is_late(now, install, observed, (id, since))
+    });
+    asked.next().map(|(id, _, _)| id)
+}
+
+/// Those without an answer, and since when it is waited for.
+fn unanswered<'a>(
+    install: &'a Install,
+    observed: &'a Observed,
+) -> impl Iterator<Item = (&'a ObjectId, Probe, OffsetDateTime)> {
+    let source = observed.objects.get(&install.source);
+    let away = source.is_some_and(|root| latent::host_is_away(observed, root));
+    chosen(install, observed).filter_map(move |(id, witness)| {
+        let probe = witness.probe.filter(|probe| !probe.answered)?;
+        // Then each look takes its whole time.
+        let fetches = id.kind == Kind::ImageUpdateAutomation;
+        let since = waited_since(observed, id.kind, probe);
+        (!away || !fetches).then_some((id, probe, since))
+    })
+}
+
+/// Whether a Pod of its controller has had the time to answer.
+fn is_late(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    (id, since): (&ObjectId, OffsetDateTime),
+) -> bool {
+    let name = install.controller(id).name;
+    let limit = now - patience(observed, id.kind);
+    let mut pods = health::pods_of(observed, &name);
+    pods.any(|pod| health::is_silent(pod, limit, since))
 }
 
 /// Since when an answer is waited for: who goes on with others is busy, and comes to this one in its turn.

@@ -12,7 +12,7 @@ mod alone;
 mod away;
 mod foreign;
 mod full;
-mod helm;
+pub(crate) mod helm;
 mod refused;
 mod rejected;
 mod wedged;

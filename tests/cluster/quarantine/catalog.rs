@@ -17,9 +17,15 @@ pub(super) struct Catalog {
 
 impl Catalog {
     pub(super) fn adopted() -> Self {
-        let world = World::open("quarantine");
+        Self::of("quarantine", "flux")
+    }
+
+    /// With the engine of that bundle, in a lab of that name.
+    pub(super) fn of(name: &str, bundle: &str) -> Self {
+        let install = Place::bundle(bundle);
+        let world = World::open_from(name, "flux", &install);
         world.add();
-        let good = patched(&Place::bundle("flux"));
+        let good = patched(&install);
         let catalog = Self { world, good };
         catalog.push(&catalog.good, "first");
         catalog.world.apply(&catalog.world.adopt);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::taken::{content_of, newest, taken_over};
 use super::turns::{self, Turns};
 use super::{Catalog, HELD};
+use crate::chaos::whole::helm::{answered, canary};
 use crate::healing::{LIMIT, heals};
 use crate::support::api::deployment;
 use crate::support::world::FLUX;
@@ -274,6 +275,22 @@ fn a_source_controller_that_nobody_finds_is_mended() {
         },
     };
     held_and_given_back(&catalog, 0, broken);
+    catalog.world.close();
+}
+
+/// W18, F10: no root is asked of helm-controller.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_commit_that_deafens_helm_controller_is_held_back() {
+    let catalog = Catalog::of("deafhelm", "flux-helm");
+    answered(&catalog.world, &canary());
+    let broken = Break {
+        what: "--watch-label-selector for helm-controller",
+        object: deployment(FLUX, "helm-controller"),
+        commit: |good| deafened(good, "helm-controller"),
+    };
+    held_and_given_back(&catalog, 0, broken);
+    answered(&catalog.world, &canary());
     catalog.world.close();
 }
 

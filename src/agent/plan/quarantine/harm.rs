@@ -15,7 +15,7 @@ use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::health::{pod_fault, pods_of, works};
 use crate::agent::plan::state::{History, Object, Observed};
-use crate::agent::plan::{argocd, health};
+use crate::agent::plan::{argocd, health, witness};
 use crate::bundle::{Kind, ObjectId};
 
 /// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits (a Deployment's
@@ -256,13 +256,21 @@ fn silent(
     history: &History,
     (id, live): (&ObjectId, &Object),
 ) -> Option<String> {
-    let asked = install.roots().find(|root| {
-        let owed = observed.objects.get(*root);
-        let owed = owed.and_then(|said| history.owed_after(now, (root, said), live.written));
-        install.controller(root) == *id && owed.is_some_and(|at| now - at > UNANSWERED)
+    // One with a release for each of its workers has none left for an answer.
+    let busy = |asked: &ObjectId| {
+        let until = history.blind_until(now).max(history.releasing);
+        until.filter(|_| asked.kind == Kind::HelmRelease)
+    };
+    let mut asked = install.roots().chain(install.canaries());
+    let asked = asked.find(|asked| {
+        let owed = observed.objects.get(*asked);
+        let owed = owed.and_then(|said| history.owed_after(now, (asked, said), live.written));
+        let owed = owed.map(|at| busy(asked).map_or(at, |until| at.max(until)));
+        install.controller(asked) == *id && owed.is_some_and(|at| now - at > UNANSWERED)
     });
-    if let Some(root) = asked {
-        return Some(format!("runs, but does not answer for {root}"));
+    let asked = asked.or_else(|| witness::owed(now, install, observed, (id, live.written)));
+    if let Some(asked) = asked {
+        return Some(format!("runs, but does not answer for {asked}"));
     }
     let root = observed.objects.get(&install.sync)?;
     let blames = |class: Class| match class {

@@ -40,6 +40,16 @@ fn asked() -> Cluster {
 
 /// What is called a wedge, and what is done against it, `ago` after the question, with so many releases under way.
 fn after(cluster: &Cluster, ago: Duration, releases: usize) -> Vec<(Class, String, String)> {
+    let steps = planned(cluster, ago, releases).steps.into_iter();
+    let steps = steps.filter_map(|step| {
+        let (class, object) = step.cause?;
+        let did = format!("{} {}", step.action.as_str(), step.target);
+        Some((class, object.to_string(), did))
+    });
+    steps.collect()
+}
+
+fn planned(cluster: &Cluster, ago: Duration, releases: usize) -> Plan {
     let now = cluster.now + ago;
     let mut observed = cluster.observed();
     let began = cluster.now;
@@ -62,13 +72,62 @@ fn after(cluster: &Cluster, ago: Duration, releases: usize) -> Vec<(Class, Strin
     observed.pods_at = Some(now);
     let mut history = cluster.history.clone();
     history.noted(now, &cluster.install, &observed);
-    let plan = plan(now, &cluster.install, &observed, &history);
-    let steps = plan.steps.into_iter().filter_map(|step| {
-        let (class, object) = step.cause?;
-        let did = format!("{} {}", step.action.as_str(), step.target);
-        Some((class, object.to_string(), did))
-    });
-    steps.collect()
+    plan(now, &cluster.install, &observed, &history)
+}
+
+/// A commit has changed helm-controller, whose Pod is another one since; it is asked now, and all others have answered.
+fn deafened() -> Cluster {
+    let mut cluster = Cluster::working_with(install());
+    let id = ObjectId::new(Kind::Deployment, "flux-system", HELM);
+    cluster.install.wanted.get_mut(&id).unwrap().git_owned = true;
+    let written = cluster.now;
+    let live = cluster.objects.get_mut(&id).unwrap();
+    cluster.install.traits.applier.clone_into(&mut live.writer);
+    live.written = Some(written);
+    let args = "/spec/template/spec/containers/0/args";
+    *live.fields.pointer_mut(args).unwrap() = json!(["--watch-label-selector=none"]);
+    cluster.now += probes::ROLLED + SECOND;
+    let now = rfc3339(cluster.now);
+    let roots: Vec<ObjectId> = cluster.install.roots().cloned().collect();
+    for id in roots.iter().chain([&canary()]) {
+        let live = cluster.objects.get_mut(id).unwrap();
+        live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(now);
+        if *id != canary() {
+            live.fields["status"]["lastHandledReconcileAt"] = json!(now);
+        }
+    }
+    cluster
+}
+
+/// F10, W18: no root is asked of it, and its canary would have it restarted three times an hour.
+#[test]
+fn a_commit_that_deafens_helm_controller_is_held() {
+    let mut cluster = deafened();
+    let named = |cluster: &Cluster, ago: i32, releases: usize| {
+        let found = planned(cluster, SECOND * ago, releases).findings;
+        let found = found.into_iter();
+        let found = found.filter(|f| f.class == Class::BadEngineCommit);
+        found.map(|f| f.evidence).collect::<Vec<_>>()
+    };
+    let text = "runs, but does not answer for HelmRelease flux-system/linesman-probe; commit main@sha1:1 changed \
+                /spec/template/spec/containers/manager/args/0";
+    assert_eq!(named(&cluster, 30, 0), Vec::<String>::new());
+    assert_eq!(named(&cluster, 31, 0), [text]);
+    // It may have none to spare for an answer.
+    assert_eq!(named(&cluster, 31, 4), Vec::<String>::new());
+    assert_eq!(named(&cluster, 31, 3), [text]);
+    let looks = cluster.plan().next_look - cluster.now;
+    assert!(looks <= SECOND * 5, "silence is what shows it: {looks}");
+
+    cluster.now += SECOND * 31;
+    cluster.history.saw(cluster.now, &cluster.plan());
+    cluster.now += SECOND * 11;
+    let plan = cluster.plan();
+    let steps = plan.steps.iter();
+    let steps: Vec<(&str, &str)> = steps
+        .map(|s| (s.action.as_str(), s.target.name.as_str()))
+        .collect();
+    assert_eq!(steps, [("hold", HELM), ("apply", HELM)]);
 }
 
 /// F12, W12: no answer for 90 s although its Pod is ready, and nobody but it is restarted.

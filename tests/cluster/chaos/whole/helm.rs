@@ -12,12 +12,12 @@ use super::wedged::is_restarted;
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/helmreleases.helm.toolkit.fluxcd.io";
 
-pub(super) fn canary() -> String {
+pub(crate) fn canary() -> String {
     format!("/apis/helm.toolkit.fluxcd.io/v2/namespaces/{FLUX}/helmreleases/linesman-probe")
 }
 
 /// The controller has answered what it was asked last.
-pub(super) fn answered(world: &World, path: &str) -> Duration {
+pub(crate) fn answered(world: &World, path: &str) -> Duration {
     until(&format!("{path} is answered"), seconds(LIMIT), || {
         let live = world.api.try_get(path).ok().flatten();
         live.is_some_and(|live| {

@@ -13,6 +13,7 @@ use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
 
 mod anew;
+mod beside;
 
 const BINDING: &str = "cluster-reconciler-flux-system";
 const PARAMS: &str = "argocd-cmd-params-cm";
