@@ -117,7 +117,7 @@ faults! {
               HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
               Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too";
         evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
-              The metrics of its queue are out of reach of the agent's rights";
+              The metrics of its queue are not read: they name no object, and the missing answer is what decides. Of Argo CD's only the requests to Redis are counted (`RedisDown`)";
         does "deletes the controller's Pod";
         advice "";
     LeaderStuck: 13, Budget::PerHour(3), 0 s;
