@@ -287,23 +287,15 @@ fn logs_of_several_pods_follow() {
     ]));
 }
 
-/// L8: a watch, a log and sessions that are left end at the API server.
+/// L8: a watch and a log that are left end at the API server.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn leaving_ends_the_request_at_the_api_server() {
     let world = world::adopted();
     ready(&world);
-    let (watch, logs) = (&["get", "pods", "-w", "-o", "name"], &["logs", "-f", POD]);
-    // It ends with its input.
-    let exec = &["exec", "-i", POD, "--", "sh", "-c", "echo begun; cat"];
-    let forward = &["port-forward", POD, ":8080"];
-    for (what, protocol, args) in [
-        ("watch", Protocol::WebSocket, &watch[..]),
-        ("logs -f", Protocol::WebSocket, &logs[..]),
-        ("exec", Protocol::WebSocket, &exec[..]),
-        ("exec", Protocol::Spdy, &exec[..]),
-        ("port-forward", Protocol::WebSocket, &forward[..]),
-        ("port-forward", Protocol::Spdy, &forward[..]),
+    for (what, args) in [
+        ("watch", &["get", "pods", "-w", "-o", "name"][..]),
+        ("logs -f", &["logs", "-f", POD][..]),
     ] {
         if what == "logs -f" {
             fed(
@@ -311,7 +303,7 @@ fn leaving_ends_the_request_at_the_api_server() {
                 b"a first line\n",
             );
         }
-        let (running, lines) = Running::start(&mut protocol.kubectl(&world, args));
+        let (running, lines) = Running::start(&mut Protocol::WebSocket.kubectl(&world, args));
         line(&lines, "it runs", |_| true);
         let ended = || long_requests(&world.audit, what);
         let before = ended().len();
@@ -321,13 +313,9 @@ fn leaving_ends_the_request_at_the_api_server() {
             ended().get(before).copied().ok_or("it goes on")
         });
         let took = at - left;
-        let by = match what {
-            "exec" | "port-forward" => format!(" by {protocol:?}"),
-            _ => String::new(),
-        };
         figure(
             "L8",
-            &format!("Ctrl-C of kubectl {what}{by} → request ended at the API server"),
+            &format!("Ctrl-C of kubectl {what} → request ended at the API server"),
             "< 0.1 s",
             format!("{:.3} s", took.as_seconds_f64()),
         );
@@ -344,8 +332,6 @@ fn long_requests(audit: &Path, what: &str) -> Vec<time::OffsetDateTime> {
             && !event["impersonatedUser"].is_null()
             && match what {
                 "watch" => event["verb"] == "watch",
-                "exec" => uri.contains("/exec?"),
-                "port-forward" => uri.contains("/portforward"),
                 _ => uri.contains("/log?") && uri.contains("follow=true"),
             }
     };
