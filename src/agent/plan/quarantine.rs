@@ -147,14 +147,12 @@ pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held>
 /// Whether the Application brings the object, or the root does, which has all of the catalog below it. Of an object that is gone, and
 /// of which nobody knows who brought it, one beside the engine may.
 fn brings(install: &Install, observed: &Observed, application: &ObjectId, id: &ObjectId) -> bool {
-    let live = observed.objects.get(id).map(|live| &live.fields);
-    let known = install.wanted.get(id).map(|w| w.expect.as_ref());
-    let named = [live, known].into_iter().flatten();
-    let mut named = named.filter_map(|fields| shield::owner(&install.namespace, fields));
     *application == install.sync
-        || match named.next() {
+        || match named(install, observed, id) {
             Some(owner) => owner == *application,
-            None => live.is_none() && application.namespace == install.namespace,
+            None => {
+                !observed.objects.contains_key(id) && application.namespace == install.namespace
+            }
         }
 }
 
@@ -163,13 +161,18 @@ pub fn is_from_git(install: &Install, wanted: &Wanted, live: &Object) -> bool {
     wanted.git_owned && live.writer == install.traits.applier
 }
 
-/// What applies an object from Git, by the object or by what it was.
-fn owner(install: &Install, observed: &Observed, id: &ObjectId) -> ObjectId {
+/// The Application that an object names as its own, or was known to.
+fn named(install: &Install, observed: &Observed, id: &ObjectId) -> Option<ObjectId> {
     let live = observed.objects.get(id).map(|live| &live.fields);
     let known = install.wanted.get(id).map(|w| w.expect.as_ref());
+    let mut said = [live, known].into_iter().flatten();
+    said.find_map(|fields| shield::owner(&install.namespace, fields))
+}
+
+/// What applies an object from Git, by the object or by what it was.
+fn owner(install: &Install, observed: &Observed, id: &ObjectId) -> ObjectId {
     let argocd = install.traits.kind == EngineKind::Argocd;
-    let mut named = [live, known].into_iter().flatten().filter(|_| argocd);
-    let named = named.find_map(|fields| shield::owner(&install.namespace, fields));
+    let named = argocd.then(|| named(install, observed, id)).flatten();
     named.unwrap_or_else(|| install.sync.clone())
 }
 
