@@ -21,7 +21,7 @@ fn the_printed_manifests_equal_the_files() {
         reason = "a test that rewrites its golden file on demand"
     )]
     let update = std::env::var("LINESMAN_UPDATE_GOLDEN").is_ok();
-    let manifests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+    let manifests = std::path::Path::new("manifests");
     for (engine, scope, file) in [
         (EngineKind::Flux, None, "agent.yaml"),
         (EngineKind::Argocd, None, "agent-argocd.yaml"),

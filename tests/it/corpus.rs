@@ -9,9 +9,7 @@ pub(crate) mod parsers;
 mod targets;
 
 fn replay(target: &str, run: fn(&[u8])) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fuzz/corpus")
-        .join(target);
+    let directory = Path::new("tests/fuzz/corpus").join(target);
     let mut inputs: Vec<_> = std::fs::read_dir(&directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -131,8 +131,9 @@ pub(crate) fn lab() -> Command {
     Command::new(root().join("tests/lab/lab"))
 }
 
+/// The package's root, where Cargo runs tests. Not where they were built: a build directory outlives the checkout it was made for.
 pub(crate) fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    std::path::absolute(".").expect("the package's root")
 }
 
 /// The program under test.

@@ -4,15 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(super) fn sources() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new("src");
     let mut files = Vec::new();
-    collect(&root, &mut files);
+    collect(root, &mut files);
     files.sort();
     files
         .into_iter()
         .map(|file| {
             let path = file
-                .strip_prefix(&root)
+                .strip_prefix(root)
                 .unwrap()
                 .to_string_lossy()
                 .into_owned();

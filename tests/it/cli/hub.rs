@@ -326,8 +326,7 @@ fn the_documented_backup_knows_every_file_of_a_fresh_hub() {
     // SQLite's own files beside the database come and go.
     let made: BTreeSet<String> = names.filter(|name| !name.starts_with("hub.db-")).collect();
 
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operating.md");
-    let text = fs::read_to_string(path).unwrap();
+    let text = fs::read_to_string("docs/operating.md").unwrap();
     let between = |begin: &str, end: &str| -> String {
         let (_, rest) = text.split_once(begin).expect(begin);
         rest.split_once(end).expect(end).0.to_owned()

@@ -25,7 +25,7 @@ use shake::{AGENT, HUB, covers, hub_key, identity, keyset, later, proven, shake,
 use text::{End, Entry, Shaken};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/line/transcripts");
+const FOLDER: &str = "tests/it/line/transcripts";
 const UPDATE: &str = "LINESMAN_UPDATE_GOLDEN";
 
 fn head() -> String {
