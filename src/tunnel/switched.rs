@@ -14,8 +14,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 mod eager;
+mod pings;
 
 pub use eager::{Ahead, Eager};
+pub use pings::Dialect;
 
 /// Carries until both ways have ended; gives the bytes to and from the server. An error = one of the ends cannot be read to
 /// its end, or the user takes nothing more.

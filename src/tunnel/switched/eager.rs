@@ -2,7 +2,9 @@
 //!
 //! A server that closes a socket with unread input answers with RST (RFC 1122, 4.2.2.13), and what lay unsent in its kernel is
 //! lost. So a ping of the client that meets the close takes the tail of a `kubectl cp` with it, megabytes where the user is slower
-//! than the cluster. What is read before the ping goes out cannot be lost any more.
+//! than the cluster. What is read before the ping goes out cannot be lost any more. But the kubelet, behind the API server, closes
+//! just so, and what lies between those two cannot be read from here; so a ping, which nobody is in a hurry for, waits until the server
+//! has been silent for a second.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,6 +16,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::Dialect;
 
 /// What is read ahead is allocated in pieces of so many bytes.
 const PIECE: usize = 64 << 10;
@@ -27,6 +31,10 @@ const QUIET: Duration = Duration::from_millis(20);
 const HOLD: Duration = Duration::from_millis(250);
 /// Between two such waits: who sends much at a time is not to be slowed down. Less than the 5 s between two pings of `kubectl`.
 const PAUSE: Duration = Duration::from_secs(4);
+/// A server that has said nothing for so long is not in the middle of something: a ping may go.
+const SILENCE: Duration = Duration::from_secs(1);
+/// The most bytes of pings that wait; further ones go as all else does, and take these along.
+const MAX_KEPT: usize = 1 << 10;
 
 /// Memory for what is read ahead of all users of a process; clones mean the same.
 #[derive(Debug, Clone)]
@@ -49,6 +57,19 @@ pub struct Eager<S> {
     held: Option<Held>,
     /// What the user sends does not wait again before.
     next: Instant,
+    pings: Pings,
+}
+
+/// Pings of the user that wait for the server's silence.
+struct Pings {
+    dialect: Dialect,
+    kept: Vec<u8>,
+    /// When the first of them came.
+    since: Instant,
+    /// When the server last said something.
+    heard: Instant,
+    due: Pin<Box<Sleep>>,
+    unflushed: bool,
 }
 
 struct Piece {
@@ -77,14 +98,23 @@ enum Read {
 }
 
 impl<S: AsyncRead + Unpin> Eager<S> {
-    pub fn new(server: S, pool: Ahead) -> Self {
+    pub fn new(server: S, pool: Ahead, dialect: Dialect) -> Self {
+        let now = Instant::now();
         Self {
             server,
             pool,
             pieces: VecDeque::new(),
             end: None,
             held: None,
-            next: Instant::now(),
+            next: now,
+            pings: Pings {
+                dialect,
+                kept: Vec::new(),
+                since: now,
+                heard: now,
+                due: Box::pin(sleep(SILENCE)),
+                unflushed: false,
+            },
         }
     }
 
@@ -150,6 +180,9 @@ impl<S: AsyncRead + Unpin> Eager<S> {
             Read::Empty => false,
         };
         let now = Instant::now();
+        if got > 0 {
+            self.pings.heard = now;
+        }
         if self.held.is_none() && (now < self.next || got == 0 && !full) {
             return Poll::Ready(());
         }
@@ -171,7 +204,68 @@ impl<S: AsyncRead + Unpin> Eager<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Eager<S> {
+impl Pings {
+    fn is_empty(&self) -> bool {
+        self.kept.is_empty() && !self.unflushed
+    }
+
+    /// Takes what the user sends if it is pings alone, and there is room.
+    fn keep(&mut self, bytes: &[u8]) -> bool {
+        let room = MAX_KEPT - self.kept.len();
+        if bytes.len() > room || !self.dialect.is_pings(bytes) {
+            return false;
+        }
+        if self.kept.is_empty() {
+            self.since = Instant::now();
+        }
+        self.kept.extend_from_slice(bytes);
+        true
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Eager<S> {
+    /// Lets go the pings whose time has come. `empty` = the server has said all that it has to say for now.
+    fn poll_pings(&mut self, cx: &mut Context<'_>, empty: bool) {
+        let last = self.pings.since + self.pings.dialect.patience();
+        let due = if empty {
+            last.min(self.pings.heard + SILENCE)
+        } else {
+            last
+        };
+        if Instant::now() < due {
+            self.pings.due.as_mut().reset(due);
+            if self.pings.due.as_mut().poll(cx).is_pending() {
+                return;
+            }
+        }
+        if !empty && self.poll_turn(cx).is_pending() {
+            return;
+        }
+        if let Poll::Ready(Err(_)) = self.poll_kept(cx) {
+            // A server that takes nothing any more needs no ping; what it said before is read on.
+            self.pings.kept = Vec::new();
+            self.pings.unflushed = false;
+        }
+    }
+
+    fn poll_kept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.pings.kept.is_empty() {
+            let wrote = Pin::new(&mut self.server).poll_write(cx, &self.pings.kept);
+            match ready!(wrote)? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                size => self.pings.kept.drain(..size),
+            };
+            self.pings.unflushed = true;
+        }
+        if self.pings.unflushed {
+            ready!(Pin::new(&mut self.server).poll_flush(cx))?;
+            self.pings.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Eager<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -197,7 +291,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Eager<S> {
                 self.end = Some(Ok(()));
                 Poll::Ready(Ok(()))
             }
-            None => Pin::new(&mut self.server).poll_read(cx, buf),
+            None => {
+                let before = buf.filled().len();
+                let read = Pin::new(&mut self.server).poll_read(cx, buf);
+                if buf.filled().len() > before {
+                    self.pings.heard = Instant::now();
+                }
+                if !self.pings.is_empty() {
+                    self.poll_pings(cx, read.is_pending());
+                }
+                read
+            }
         }
     }
 }
@@ -208,7 +312,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Eager<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.pings.keep(buf) {
+            return Poll::Ready(Ok(buf.len()));
+        }
         ready!(self.poll_turn(cx));
+        ready!(self.poll_kept(cx))?;
         Pin::new(&mut self.server).poll_write(cx, buf)
     }
 

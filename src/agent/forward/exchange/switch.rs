@@ -13,7 +13,7 @@ use crate::agent::forward::upstream::{Body, full};
 use crate::agent::gate::Running;
 use crate::kubeapi::headers;
 use crate::kubeapi::status::{Hop, Refusal};
-use crate::tunnel::switched::{self, Ahead, Eager};
+use crate::tunnel::switched::{self, Ahead, Dialect, Eager};
 
 /// The answer's head without what is of this connection; a switched protocol is copied from here on.
 pub(super) fn finish(
@@ -41,15 +41,16 @@ pub(super) fn finish(
             .response(&exchange.meta.id)
             .map(full);
     };
+    let cancelled = exchange.cancelled.clone();
+    let (over, ahead) = (over(runs.clone(), shared), shared.ahead.clone());
+    let dialect = Dialect::of(protocol.as_bytes());
     response
         .headers_mut()
         .insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     response.headers_mut().insert(header::UPGRADE, protocol);
-    let cancelled = exchange.cancelled.clone();
-    let (over, ahead) = (over(runs.clone(), shared), shared.ahead.clone());
     shared.switched.spawn(async move {
         tokio::select! {
-            ended = copy(user_side, server_side, ahead) => match ended {
+            ended = copy(user_side, server_side, ahead, dialect) => match ended {
                 Ok((to, from)) => debug!(to, from, "switched protocol ended"),
                 Err(error) => debug!(error = format!("{error:#}"), "switched protocol broke"),
             },
@@ -70,9 +71,14 @@ pub(super) async fn end(user_side: OnUpgrade) {
     }
 }
 
-async fn copy(user: OnUpgrade, server: OnUpgrade, ahead: Ahead) -> anyhow::Result<(u64, u64)> {
+async fn copy(
+    user: OnUpgrade,
+    server: OnUpgrade,
+    ahead: Ahead,
+    dialect: Dialect,
+) -> anyhow::Result<(u64, u64)> {
     let (user, server) = tokio::try_join!(user, server)?;
     let mut user = TokioIo::new(user);
-    let mut server = Eager::new(TokioIo::new(server), ahead);
+    let mut server = Eager::new(TokioIo::new(server), ahead, dialect);
     Ok(switched::carry(&mut user, &mut server, 16 << 10).await?)
 }
