@@ -22,6 +22,7 @@ mod hangs;
 mod numbers;
 mod resumed;
 mod unguarded;
+mod whole;
 
 pub(crate) use resumed::goes_on;
 
