@@ -5,8 +5,6 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::healing::{self, settle};
 use crate::line::agent_pid;
 use crate::support::audit::Mark;

@@ -233,3 +233,28 @@ fn mends(request: &Answered) -> bool {
         && !probe
         && !request.dry
 }
+
+/// A mark holds when the file that it was in is full and has another name; what came after it is read across all files.
+#[test]
+#[ignore = "with all others of this program: make test"]
+fn a_mark_outlives_the_file_that_it_was_in() {
+    let directory = super::scratch().join(format!("marks-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let log = directory.join("audit.log");
+    fs::write(directory.join("audit.policy.yaml"), "{\"n\": 9}\n").unwrap();
+    let full = |time: &str| fs::rename(&log, directory.join(format!("audit-{time}.log"))).unwrap();
+    fs::write(&log, "{\"n\": 0}\n").unwrap();
+    let mark = Mark::now(&log);
+    fs::write(&log, "{\"n\": 0}\n{\"n\": 1}\n").unwrap();
+    full("2026-01-31T23-59-59.000");
+    fs::write(&log, "{\"n\": 2}\n").unwrap();
+    full("2026-02-01T00-00-00.000");
+    fs::write(&log, "{\"n\": 3}\n{\"n\":").unwrap();
+    let numbers = |mark: &Mark| {
+        let events = mark.events().into_iter();
+        events.map(|event| event["n"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&mark), [1, 2, 3]);
+    assert_eq!(numbers(&Mark::beginning(&log)), [0, 1, 2, 3]);
+    fs::remove_dir_all(directory).unwrap();
+}
