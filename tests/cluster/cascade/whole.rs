@@ -1,5 +1,5 @@
 //! What hangs on objects that other controllers than the roots' take care of: `HelmRelease`s of helm-controller, and Applications
-//! that an ApplicationSet made and that are collected as garbage when it goes. For `make chaos` only (W11, W34).
+//! that an `ApplicationSet` made and that are collected as garbage when it goes. For `make chaos` only (W11, W34).
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn no_workload_is_uninstalled_when_the_crd_of_the_helm_releases_is_deleted() {
     world.close();
 }
 
-/// W34: 50 Applications of one ApplicationSet, each of which prunes its four objects when it goes.
+/// W34: 50 Applications of one `ApplicationSet`, each of which prunes its four objects when it goes.
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn no_workload_is_pruned_when_the_crd_of_the_application_sets_is_deleted() {

@@ -138,7 +138,7 @@ fn deleted(row: &'static str, goal: &'static str, what: &str, paths: Vec<String>
     }
 }
 
-/// All Deployments and StatefulSets, ServiceAccounts and bindings.
+/// All Deployments and `StatefulSets`, ServiceAccounts and bindings.
 fn everything() -> Fault {
     Fault {
         row: "W6",
