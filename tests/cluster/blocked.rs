@@ -92,7 +92,11 @@ fn quotas(world: &World) -> String {
 
 /// Ends the Pods of what fetches that run, so that others are needed.
 pub(crate) fn end_pods(world: &World) {
-    for pod in fetchers(world) {
+    end_pods_of(world, fetcher(world));
+}
+
+fn end_pods_of(world: &World, labelled: (&str, &str)) {
+    for pod in pods_of(world, labelled) {
         let meta = &pod["metadata"];
         if meta["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running" {
             let (namespace, name) = (world.namespace(), meta["name"].as_str().unwrap());
@@ -103,9 +107,29 @@ pub(crate) fn end_pods(world: &World) {
     }
 }
 
+/// W16, by Pods of a Deployment: of what fetches.
+pub(crate) fn named_and_left(world: &World) {
+    kept_away(world, "deployments", fetcher(world));
+}
+
+/// W16, by the Pod of a StatefulSet, of which no condition says why there is none: of Argo CD's application-controller.
+pub(crate) fn stateful_named_and_left(world: &World) {
+    let (label, _) = fetcher(world);
+    kept_away(
+        world,
+        "statefulsets",
+        (label, "argocd-application-controller"),
+    );
+}
+
 /// W16: the class is known ≤ 30 s, the agent does nothing about what is not its own, and once that is gone it has
 /// Kubernetes make the Pods, at most five times in an hour, and the engine works ≤ 30 s later.
-pub(crate) fn named_and_left(world: &World) {
+fn kept_away(world: &World, resource: &str, labelled: (&str, &str)) {
+    let (_, name) = labelled;
+    let case = |what: &str| match resource {
+        "statefulsets" => world.case(&format!("{name}: {what}")),
+        _ => world.case(what),
+    };
     for block in BLOCKS {
         settle(world);
         let mark = Mark::now(&world.audit);
@@ -116,10 +140,11 @@ pub(crate) fn named_and_left(world: &World) {
             seconds(LIMIT),
             || {
                 // What was put there may hold for the next Pod only.
-                end_pods(world);
+                end_pods_of(world, labelled);
                 let all = heals(world);
                 let mut stand = all.iter().filter(|h| h["restoredAt"].is_null());
-                stand.any(|h| h["class"] == block.class)
+                let of_it = |h: &Value| h["object"].to_string().contains(name);
+                stand.any(|h| h["class"] == block.class && of_it(h))
             },
         );
         let written = mark.first_mending_write();
@@ -131,18 +156,18 @@ pub(crate) fn named_and_left(world: &World) {
         let looks = gone.written_in(world.namespace());
         figure(
             "W16",
-            &world.case(&format!("{} → called {}", block.what, block.class)),
+            &case(&format!("{} → called {}", block.what, block.class)),
             "≤ 30 s",
             shown(seen),
         );
         figure(
             "W16",
-            &world.case(&format!("{} gone → engine available", block.what)),
+            &case(&format!("{} gone → engine available", block.what)),
             "≤ 30 s",
             shown(back),
         );
         assert_eq!(written, None, "{}: the agent wrote", block.what);
-        let look = format!("patch deployments/{}", fetcher(world).1);
+        let look = format!("patch {resource}/{name}");
         let only = looks.iter().all(|written| *written == look);
         assert!(only && looks.len() <= 5, "{}: {looks:?}", block.what);
     }
@@ -218,7 +243,10 @@ pub(crate) fn fetcher(world: &World) -> (&'static str, &'static str) {
 
 /// The Pods of what fetches.
 fn fetchers(world: &World) -> Vec<Value> {
-    let (label, name) = fetcher(world);
+    pods_of(world, fetcher(world))
+}
+
+fn pods_of(world: &World, (label, name): (&str, &str)) -> Vec<Value> {
     let (label, namespace) = (label.replace('/', "%2F"), world.namespace());
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}%3D{name}");
     let list = world.api.get(&path).unwrap_or_default();

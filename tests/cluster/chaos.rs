@@ -1,14 +1,17 @@
 //! Faults done to a real engine, and what came of it as seen from outside: the API server's audit log says when the
 //! agent first wrote, the objects say when they were as before, and a request that the engine answers says when it
-//! worked again. One random day of each engine in `make test`; the whole list and many random days in `make chaos`.
+//! worked again. When it noticed nobody else can tell: that is the earliest time in the records of its heals. One random day of each engine in `make test`; the whole list and many random days in `make chaos`.
 
 use std::fs;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use linesman::clock;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
-use crate::healing::{LIMIT, settle, unchanged, workloads};
+use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads};
 use crate::support::audit::Mark;
 use crate::support::place::var;
 use crate::support::world::{self, ARGOCD, World};
@@ -80,7 +83,7 @@ fn episode(world: &mut World, there: There, fault: &Fault) {
     until("the catalog's workload is there", seconds(LIMIT), || {
         world.uid(HELLO).is_some()
     });
-    let before = workloads(world);
+    let (before, known) = (workloads(world), on_record(world));
     match there {
         There::Both => {}
         There::Git => world.lose_hub(),
@@ -90,6 +93,9 @@ fn episode(world: &mut World, there: There, fault: &Fault) {
     if there != There::Both {
         world.hub_back();
     }
+    // Its records may be open until now, or be on their way to the hub.
+    settle(world);
+    let detected = detected(&since(world, &known), came.moment);
     let engine = if world.engine == ARGOCD {
         "Argo CD"
     } else {
@@ -100,7 +106,8 @@ fn episode(world: &mut World, there: There, fault: &Fault) {
         fault.row,
         &fault.what,
         there.words(),
-        &came.acted.map_or_else(|| "–".to_owned(), shown),
+        &or_dash(detected),
+        &or_dash(came.acted),
         &shown(came.restored),
         &shown(came.function),
         fault.goal,
@@ -109,8 +116,24 @@ fn episode(world: &mut World, there: There, fault: &Fault) {
     unchanged(world, &before);
 }
 
+fn or_dash(took: Option<Duration>) -> String {
+    took.map_or_else(|| "–".to_owned(), shown)
+}
+
+/// From the fault to the first time at which the agent says that it saw one that it mended. What it only told of, such as Git
+/// being away with the hub, is another one's.
+fn detected(heals: &[Value], fault: OffsetDateTime) -> Option<Duration> {
+    let mended = heals.iter().filter(|heal| heal["result"] != "reported");
+    let times = mended.filter_map(|heal| heal["detectedAt"].as_str());
+    let first = times.map(|at| OffsetDateTime::parse(at, &Rfc3339).unwrap());
+    // Cut off to the millisecond, it may be before the moment of the fault.
+    let took = first.min()? - fault;
+    Some(took.max(time::Duration::ZERO).unsigned_abs())
+}
+
 /// What came of a fault; times are from its moment.
 pub(crate) struct Came {
+    moment: OffsetDateTime,
     /// The agent's first mending write.
     acted: Option<Duration>,
     restored: Duration,
@@ -134,6 +157,7 @@ pub(crate) fn suffered(world: &World, fault: &Fault) -> Came {
     let function = began.elapsed();
     let acted = mark.first_mending_write().map(|at| at - moment);
     Came {
+        moment,
         acted: acted.and_then(|took| took.try_into().ok()),
         restored,
         function,

@@ -5,10 +5,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::healing::{self, settle};
 use crate::line::agent_pid;
+use crate::support::audit::Mark;
 use crate::support::place::var;
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, until};
@@ -47,10 +46,10 @@ pub(crate) fn small_and_quiet(world: &World, minutes: u64) {
     drop(healing::workloads(world));
     let versions = workloads(world);
     // A window of the API server's own audit log; not a wait for anything.
-    let (before, began) = (requests(world), Instant::now());
+    let (mark, began) = (Mark::now(&world.audit), Instant::now());
     thread::sleep(window);
-    let (mut after, took) = (requests(world), began.elapsed());
-    let new = after.split_off(before.len());
+    // Watches count when they end.
+    let (new, took) = (mark.answered(), began.elapsed());
     for user in ["linesman:linesman-agent", "linesman:linesman-line"] {
         let n = new.iter().filter(|r| r.user.ends_with(user)).count();
         figure(
@@ -113,35 +112,6 @@ fn workloads(world: &World) -> BTreeMap<String, String> {
 #[allow(clippy::cast_precision_loss, reason = "a few hundred requests")]
 fn rate(n: usize, took: Duration) -> f64 {
     n as f64 / took.as_secs_f64()
-}
-
-/// One request, from the audit log.
-struct Request {
-    user: String,
-    verb: String,
-    /// With its subresource.
-    resource: String,
-}
-
-/// Each request so far; watches count when they end.
-fn requests(world: &World) -> Vec<Request> {
-    let log = fs::read_to_string(&world.audit).expect("the lab's API server writes an audit log");
-    log.lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|e| e["stage"] == "ResponseComplete")
-        .map(|e| {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let mut resource = text(&e["objectRef"]["resource"]);
-            if let Some(sub) = e["objectRef"]["subresource"].as_str() {
-                resource = format!("{resource}/{sub}");
-            }
-            Request {
-                user: text(&e["user"]["username"]),
-                verb: text(&e["verb"]),
-                resource,
-            }
-        })
-        .collect()
 }
 
 fn resident(pid: u32) -> String {

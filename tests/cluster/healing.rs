@@ -1,4 +1,4 @@
-//! Heals of the engine: W5, W7, W8, W9, W11, W13, W28, W46, with the hub there and away.
+//! Heals of the engine: W5, W6, W7, W8, W9, W11, W13, W28, W46, with the hub there and away.
 //!
 //! The watchdog needs no hub: everything that heals is in the cluster. So each test stops the hub for half of what
 //! it does, and the records must arrive when it is back.
@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::support::api::deployment;
 use crate::support::world::{self, CLUSTER, FLUX, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
+mod at_once;
 mod away;
 mod deleted;
 mod exported;
@@ -19,14 +19,18 @@ mod fields;
 mod records;
 mod spoilt;
 
+pub(crate) use at_once::{
+    all_deleted_at_once, all_that_lets_it_run, all_that_runs, scaled_to_zero,
+};
 pub(crate) use away::{
-    with_and_without_hub, with_and_without_hub_and_git, with_hub_and_with_git_alone, without_hub,
+    with_and_without_hub, with_and_without_hub_and_git, with_git_alone,
+    with_hub_and_with_git_alone, without_hub,
 };
 pub(crate) use deleted::{
     all_deleted_in_turn, controllers, deleted_again, deleted_at_once, install,
 };
 pub(crate) use exported::times_are_exported;
-pub(crate) use fields::{WRONG, chosen, fields_go_wrong};
+pub(crate) use fields::{WRONG, all_go_wrong, chosen, fields_go_wrong};
 use records::records_arrive;
 pub(crate) use records::{heals, on_record, settle, since, whole};
 pub(crate) use spoilt::told_of_and_mended;
@@ -42,41 +46,18 @@ fn each_deleted_install_object_comes_back() {
     all_deleted_in_turn(&mut world::adopted());
 }
 
-/// W7: scaled to zero is back ≤ 35 s.
+/// W6: all Deployments, ServiceAccounts and bindings at once.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn all_that_runs_deleted_at_once_works_again() {
+    with_git_alone(&mut world::adopted(), all_deleted_at_once);
+}
+
+/// W7: all at once scaled to zero are back ≤ 35 s.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn controllers_scaled_to_zero_come_back() {
-    let mut world = world::adopted();
-    with_and_without_hub(&mut world, |world, hub| {
-        for name in CONTROLLERS {
-            let path = deployment(FLUX, name);
-            world
-                .api
-                .patch(&path, &json!({ "spec": { "replicas": 0 } }));
-            let took = until(
-                &format!("{name} has a replica again"),
-                seconds(LIMIT),
-                || {
-                    world
-                        .api
-                        .get(&path)
-                        .is_some_and(|d| d["spec"]["replicas"] == json!(1))
-                },
-            );
-            figure(
-                "W7",
-                &format!("{name} scaled to 0 → scaled back ({hub})"),
-                "≤ 35 s",
-                shown(took),
-            );
-        }
-        works(
-            world,
-            "W7",
-            &format!("function after scaled to 0 ({hub})"),
-            "≤ 60 s",
-        );
-    });
+    with_and_without_hub(&mut world::adopted(), scaled_to_zero);
 }
 
 /// W8: wrong image, arguments, ServiceAccount, volume by kubectl: function ≤ 90 s.

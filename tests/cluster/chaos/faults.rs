@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{AsBefore, Fault};
-use crate::healing::chosen;
+use crate::healing::{all_that_lets_it_run, all_that_runs, chosen};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, root};
 use crate::support::place::{lab, run};
-use crate::support::world::{ARGOCD, FLUX, git_repository, kustomization};
+use crate::support::world::{ARGOCD, FLUX, World, git_repository, kustomization};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -22,9 +22,7 @@ pub(crate) fn flux() -> Vec<Fault> {
     for gone in [&deployments[0], &deployments[1], &accounts[1], &bindings[0]] {
         all.push(deleted("W5", "≤ 60 s", &short(gone), vec![gone.clone()]));
     }
-    let every = [deployments.clone(), accounts, bindings].concat();
-    let what = "all Deployments, ServiceAccounts and bindings";
-    all.push(deleted("W6", "≤ 90 s", what, every));
+    all.push(everything());
     all.push(deleted(
         "W13",
         "≤ 60 s",
@@ -41,7 +39,7 @@ pub(crate) fn flux() -> Vec<Fault> {
             format!("{CRDS}/{name}.toolkit.fluxcd.io"),
         ));
     }
-    all.push(scaled(deployments.to_vec()));
+    all.push(scaled());
     all.push(wrong(
         "image",
         deployments[0].clone(),
@@ -55,8 +53,8 @@ pub(crate) fn flux() -> Vec<Fault> {
     for name in controllers {
         // A dead leader's Lease has to run out; a stopped one answers no liveness probe.
         let process = format!("^/usr/local/bin/{name}");
-        all.push(signalled("KILL", "≤ 100 s", name, &process));
-        all.push(signalled("STOP", "", name, &process));
+        all.push(signalled("W5", "KILL", "≤ 100 s", name, &process));
+        all.push(signalled("W12", "STOP", "≤ probe + 150 s", name, &process));
     }
     // The last, for it takes all else along.
     all.push(allowed(
@@ -87,15 +85,7 @@ pub(super) fn argo_cd() -> Vec<Fault> {
     ] {
         all.push(deleted("W5", "≤ 60 s", &short(gone), vec![gone.clone()]));
     }
-    let every = vec![
-        CONTROLLER.to_owned(),
-        repo_server.clone(),
-        redis,
-        account,
-        binding,
-    ];
-    let what = "workloads, ServiceAccount and binding";
-    all.push(deleted("W6", "≤ 90 s", what, every));
+    all.push(everything());
     all.push(deleted(
         "W13",
         "≤ 60 s",
@@ -110,7 +100,7 @@ pub(super) fn argo_cd() -> Vec<Fault> {
             format!("{CRDS}/{name}.argoproj.io"),
         ));
     }
-    all.push(scaled(vec![CONTROLLER.to_owned(), repo_server.clone()]));
+    all.push(scaled());
     all.push(wrong(
         "image",
         CONTROLLER.to_owned(),
@@ -118,6 +108,7 @@ pub(super) fn argo_cd() -> Vec<Fault> {
     ));
     all.push(wrong("args", repo_server, json!(["/no/such/program"])));
     all.push(signalled(
+        "W5",
         "KILL",
         "≤ 60 s",
         "application-controller",
@@ -143,14 +134,26 @@ fn deleted(row: &'static str, goal: &'static str, what: &str, paths: Vec<String>
         row,
         what: format!("{what} deleted"),
         goal,
-        damage: Box::new(move |world| {
-            let uids: Vec<_> = paths.iter().map(|p| world.uid(p).unwrap()).collect();
-            for path in &paths {
-                assert!(world.api.delete(path), "{path} was not there");
-            }
-            anew(paths.clone(), uids)
-        }),
+        damage: Box::new(move |world| gone(world, paths.clone())),
     }
+}
+
+/// All Deployments and `StatefulSets`, ServiceAccounts and bindings.
+fn everything() -> Fault {
+    Fault {
+        row: "W6",
+        what: "all workloads, ServiceAccounts and bindings deleted".to_owned(),
+        goal: "≤ 90 s",
+        damage: Box::new(|world| gone(world, all_that_lets_it_run(world))),
+    }
+}
+
+fn gone(world: &World, paths: Vec<String>) -> AsBefore {
+    let uids: Vec<_> = paths.iter().map(|p| world.uid(p).unwrap()).collect();
+    for path in &paths {
+        assert!(world.api.delete(path), "{path} was not there");
+    }
+    anew(paths, uids)
 }
 
 /// What the guard policy keeps, deleted after somebody allowed it.
@@ -174,17 +177,16 @@ fn anew(paths: Vec<String>, uids: Vec<String>) -> AsBefore {
     })
 }
 
-fn scaled(paths: Vec<String>) -> Fault {
-    let names: Vec<String> = paths.iter().map(|p| short(p)).collect();
+fn scaled() -> Fault {
     Fault {
         row: "W7",
-        what: format!("{} scaled to 0", names.join(" and ")),
+        what: "all workloads scaled to 0".to_owned(),
         goal: "≤ 60 s",
         damage: Box::new(move |world| {
+            let paths = all_that_runs(world);
             for path in &paths {
                 world.api.patch(path, &json!({ "spec": { "replicas": 0 } }));
             }
-            let paths = paths.clone();
             Box::new(move |world| {
                 let replicas = |p: &String| {
                     world
@@ -226,10 +228,16 @@ fn wrong(field: &'static str, path: String, value: Value) -> Fault {
 }
 
 /// A signal to a controller's process inside its Pod. Restarting it is the kubelet's part; the engine's answer counts.
-fn signalled(signal: &'static str, goal: &'static str, name: &str, process: &str) -> Fault {
+fn signalled(
+    row: &'static str,
+    signal: &str,
+    goal: &'static str,
+    name: &str,
+    process: &str,
+) -> Fault {
     let script = format!("kill -{signal} $(pgrep -f '{process}')");
     Fault {
-        row: "W5",
+        row,
         what: format!("{name} ended by SIG{signal}"),
         goal,
         damage: Box::new(move |world| {

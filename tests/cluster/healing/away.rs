@@ -39,3 +39,12 @@ pub(crate) fn without_hub(world: &mut World, mut test: impl FnMut(&World, &str))
     test(world, "hub stopped");
     world.hub.up();
 }
+
+/// Only with the hub stopped and Git there, so that function can be asked for.
+pub(crate) fn with_git_alone(world: &mut World, test: impl FnOnce(&World)) {
+    settle(world);
+    world.lose_hub();
+    test(world);
+    world.hub_back();
+    settle(world);
+}

@@ -81,12 +81,17 @@ pub(crate) fn deleted_again(world: &World, times: usize) -> Duration {
 
 /// How long it takes until all of these are back that are deleted together.
 pub(crate) fn deleted_at_once(world: &World, parts: &[String]) -> Duration {
+    let uids: Vec<_> = parts.iter().map(|part| world.uid(part)).collect();
     let began = Instant::now();
     for part in parts {
         assert!(world.api.delete(part), "{part} was not there");
     }
     until("all parts are back", seconds(LIMIT), || {
-        parts.iter().all(|part| world.uid(part).is_some())
+        let mut pairs = parts.iter().zip(&uids);
+        pairs.all(|(part, uid)| {
+            let now = world.uid(part);
+            now.is_some() && now != *uid
+        })
     });
     began.elapsed()
 }

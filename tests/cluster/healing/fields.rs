@@ -4,69 +4,95 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{LIMIT, works};
+use super::{LIMIT, all_that_runs, works};
 use crate::support::api::deployment;
 use crate::support::world::{FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
-/// What of kustomize-controller people get wrong.
+/// What of a controller people get wrong.
 pub(crate) const WRONG: [&str; 4] = ["image", "arguments", "ServiceAccount", "volume"];
 
-/// W8: those of kustomize-controller named by `which` are as before. Figures say the `case`.
+/// W8: those of kustomize-controller named by `which`, one after the other. Figures say the `case`.
 pub(crate) fn fields_go_wrong(world: &World, case: &str, which: &[&str]) {
     let path = deployment(FLUX, "kustomize-controller");
-    let spec = || world.api.get(&path).unwrap()["spec"]["template"]["spec"].clone();
-    let good = spec();
-    let container = "/spec/template/spec/containers/0";
-    let patches = [
-        (
-            "image",
-            json!([{ "op": "replace", "path": format!("{container}/image"), "value": "lab.invalid/none:0" }]),
-        ),
-        (
-            "arguments",
-            json!([{ "op": "replace", "path": format!("{container}/args"), "value": ["--no-such-flag"] }]),
-        ),
-        (
-            "ServiceAccount",
-            json!([{ "op": "replace", "path": "/spec/template/spec/serviceAccountName", "value": "nobody" }]),
-        ),
-        (
-            "volume",
-            json!([{ "op": "replace", "path": "/spec/template/spec/volumes/0", "value": {
-                "name": "temp", "configMap": { "name": "nobody" },
-            } }]),
-        ),
-        (
-            "probe",
-            json!([{ "op": "replace", "path": format!("{container}/livenessProbe"), "value": {
-                "tcpSocket": { "port": "healthz" },
-            } }]),
-        ),
-    ];
-    for (what, patch) in patches.iter().filter(|(what, _)| which.contains(what)) {
-        let began = Instant::now();
-        let wrong = world.api.json_patch(&path, patch);
-        assert_ne!(
-            chosen(&wrong["spec"]["template"]["spec"]),
-            chosen(&good),
-            "the {what} was not changed"
-        );
-        until(
-            &format!("the {what} of kustomize-controller is as before"),
-            seconds(LIMIT),
-            || chosen(&spec()) == chosen(&good),
-        );
-        let took = began.elapsed();
-        figure(
-            "W8",
-            &format!("wrong {what} by kubectl → right again ({case})"),
-            "≤ 90 s",
-            shown(took),
-        );
+    for field in which {
+        wrong_at_once(world, case, &[(&path, field)]);
     }
     let what = format!("function after wrong fields ({case})");
     works(world, "W8", &what, "≤ 90 s");
+}
+
+/// W8: each of them of each controller of the engine. All controllers have one wrong at once, each another, in as many rounds as
+/// there are fields.
+pub(crate) fn all_go_wrong(world: &World, case: &str) {
+    let all = all_that_runs(world);
+    for round in 0..WRONG.len() {
+        let field = |n: usize| WRONG[(n + round) % WRONG.len()];
+        let pairs = all
+            .iter()
+            .enumerate()
+            .map(|(n, path)| (path.as_str(), field(n)));
+        // Redis has no volumes.
+        let there = |(path, field): &(&str, &str)| {
+            *field != "volume" || spec(world, path)["volumes"].is_array()
+        };
+        wrong_at_once(world, case, &pairs.filter(there).collect::<Vec<_>>());
+    }
+    let what = format!("function after wrong fields of all controllers ({case})");
+    works(world, "W8", &world.said(&what), "≤ 90 s");
+}
+
+/// These fields of controllers, each with its path, set wrong at once: all are as before.
+fn wrong_at_once(world: &World, case: &str, all: &[(&str, &str)]) {
+    let good: Vec<_> = all
+        .iter()
+        .map(|(path, _)| chosen(&spec(world, path)))
+        .collect();
+    let began = Instant::now();
+    for ((path, field), good) in all.iter().zip(&good) {
+        let wrong = world.api.json_patch(path, &patch(world, path, field));
+        let now = chosen(&wrong["spec"]["template"]["spec"]);
+        assert_ne!(now, *good, "the {field} of {path} was not changed");
+    }
+    let names = all.iter().map(|(path, field)| {
+        let name = path.rsplit('/').next().unwrap();
+        format!("{field} of {name}")
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    until(&format!("as before: {names}"), seconds(LIMIT), || {
+        let mut pairs = all.iter().zip(&good);
+        pairs.all(|((path, _), good)| chosen(&spec(world, path)) == *good)
+    });
+    let what = format!("wrong {names} by kubectl → right again ({case})");
+    let took = began.elapsed();
+    figure("W8", &world.said(&what), "≤ 90 s", shown(took));
+}
+
+fn spec(world: &World, path: &str) -> Value {
+    world.api.get(path).unwrap()["spec"]["template"]["spec"].clone()
+}
+
+/// What makes this field wrong.
+fn patch(world: &World, path: &str, field: &str) -> Value {
+    let pod = "/spec/template/spec";
+    let container = format!("{pod}/containers/0");
+    let (place, value) = match field {
+        "image" => (format!("{container}/image"), json!("lab.invalid/none:0")),
+        "arguments" => (format!("{container}/args"), json!(["--no-such-flag"])),
+        "ServiceAccount" => (format!("{pod}/serviceAccountName"), json!("nobody")),
+        "volume" => {
+            // By the name that something mounts.
+            let name = &spec(world, path)["volumes"][0]["name"];
+            let other = json!({ "name": name, "configMap": { "name": "nobody" } });
+            (format!("{pod}/volumes/0"), other)
+        }
+        "probe" => (
+            format!("{container}/livenessProbe"),
+            json!({ "tcpSocket": { "port": "healthz" } }),
+        ),
+        other => panic!("nobody gets {other} wrong"),
+    };
+    json!([{ "op": "replace", "path": place, "value": value }])
 }
 
 /// What the test breaks of a Pod's spec.

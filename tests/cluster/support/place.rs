@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const FLAGS: &str = "LINESMAN_LAB_APISERVER_ARGS";
+/// As many older parts of its audit log, of 100 MB each, a lab keeps: an hour of tests writes one.
+const PARTS: u8 = 5;
 
 /// A cluster, this machine's address as that cluster sees it, and the agent's image in it.
 #[derive(Debug, Clone)]
@@ -41,7 +43,7 @@ impl Place {
         )
         .unwrap();
         let flags = format!(
-            "--audit-policy-file={} --audit-log-path={} {own}",
+            "--audit-policy-file={} --audit-log-path={} --audit-log-maxsize=100 --audit-log-maxbackup={PARTS} {own}",
             policy.display(),
             audit.display()
         );

@@ -1,11 +1,11 @@
-//! W24, F45: engines that an operator or Project Syn's agent manages.
+//! W24, F45: engines that an operator or Project Syn's agent manages, and one that somebody applied.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
 use crate::foreign::{objects, observed_only, says_why};
-use crate::support::api::deployment;
+use crate::support::api::{deployment, path};
 use crate::support::audit::Mark;
 use crate::support::place::{Place, run};
 use crate::support::world::{ARGOCD, CLUSTER, FLUX, World};
@@ -58,17 +58,7 @@ impl Operator {
         });
         world.api.create(CRDS, &definition);
         let namespace = world.namespace();
-        if world.engine == ARGOCD {
-            run(world
-                .place
-                .kubectl()
-                .args(["create", "namespace", namespace]));
-        }
-        let file = world.directory.join("theirs.yaml");
-        fs::write(&file, Place::bundle(world.engine)).unwrap();
-        let manager = format!("--field-manager={}", self.name);
-        let args = ["apply", "--server-side", &manager, "-n", namespace, "-f"];
-        run(world.place.kubectl().args(args).arg(&file));
+        applied(world, &Place::bundle(world.engine), self.name);
         let all = format!(
             "/apis/{}/{}/namespaces/{namespace}/{}",
             self.group, self.version, self.plural
@@ -85,6 +75,22 @@ impl Operator {
     }
 }
 
+/// An engine as somebody else's program installs it, who is `manager` of its fields.
+fn applied(world: &World, manifest: &str, manager: &str) {
+    let namespace = world.namespace();
+    if world.engine == ARGOCD {
+        run(world
+            .place
+            .kubectl()
+            .args(["create", "namespace", namespace]));
+    }
+    let file = world.directory.join("theirs.yaml");
+    fs::write(&file, manifest).unwrap();
+    let manager = format!("--field-manager={manager}");
+    let args = ["apply", "--server-side", &manager, "-n", namespace, "-f"];
+    run(world.place.kubectl().args(args).arg(&file));
+}
+
 /// Sets labels on the engine's Deployments, or takes them away.
 fn label(world: &World, words: &[&str]) {
     let args = [
@@ -98,8 +104,8 @@ fn label(world: &World, words: &[&str]) {
     run(world.place.kubectl().args(args).args(words));
 }
 
-/// The adoption stops before it has written anything, and says whose the engine is.
-fn adopted_beside(world: &World, whose: &str) -> Mark {
+/// The adoption stops before it has written anything, and says whose the engine is, which its message ends with.
+fn adopted_beside(world: &World, whose: &str, said: &str) -> Mark {
     until("its Deployments are looked at", seconds(240), || {
         let all = format!("/apis/apps/v1/namespaces/{}/deployments", world.namespace());
         let all = world.api.get(&all).unwrap();
@@ -111,7 +117,7 @@ fn adopted_beside(world: &World, whose: &str) -> Mark {
     world.add();
     world.apply(&world.adopt);
     let what = format!("YAML applied beside an engine of {whose}");
-    let took = is_told(world, whose);
+    let took = is_told(world, said);
     figure("W24", &format!("{what} → observed only"), "", shown(took));
     until("the adoption says why it stands still", seconds(60), || {
         observed_only(world).is_some_and(|(_, message)| says_why(world, &message))
@@ -125,10 +131,13 @@ fn adopted_beside(world: &World, whose: &str) -> Mark {
     mark
 }
 
-fn is_told(world: &World, whose: &str) -> std::time::Duration {
-    let said = format!("carries the mark of another manager: {whose}");
+fn marked(whose: &str) -> String {
+    format!("carries the mark of another manager: {whose}")
+}
+
+fn is_told(world: &World, said: &str) -> std::time::Duration {
     let look = || match observed_only(world) {
-        Some((reason, message)) if reason == "ForeignManager" && message.ends_with(&said) => Ok(()),
+        Some((reason, message)) if reason == "ForeignManager" && message.ends_with(said) => Ok(()),
         other => Err(format!("{other:?}")),
     };
     let ((), took) = eventually("the hub says whose it is", seconds(180), look);
@@ -136,12 +145,12 @@ fn is_told(world: &World, whose: &str) -> std::time::Duration {
 }
 
 /// What is gone of it is not put back.
-fn stays_gone(world: &World, path: &str, mark: &Mark) {
+fn stays_gone(world: &World, path: &str, missed: &str, mark: &Mark) {
     assert!(world.api.delete(path));
     until("the doctor misses it", seconds(120), || {
         let asked = ["doctor", "--cluster", CLUSTER, "-o", "json"];
         let output = world.hub.cli(&asked).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).contains("missing")
+        String::from_utf8_lossy(&output.stdout).contains(missed)
     });
     assert_eq!(
         mark.written_in(world.namespace()),
@@ -158,13 +167,14 @@ fn a_flux_of_its_operator_or_of_project_syn_is_only_observed() {
     let world = World::open("operated");
     FLUX_OPERATOR.installs(&world);
     label(&world, &[&format!("{MANAGED_BY}=flux-operator")]);
-    let mark = adopted_beside(&world, "flux-operator");
+    let mark = adopted_beside(&world, "flux-operator", &marked("flux-operator"));
     label(&world, &[&format!("{STEWARD}=true")]);
     label(&world, &[&format!("{MANAGED_BY}-")]);
-    let took = is_told(&world, STEWARD);
+    let took = is_told(&world, &marked(STEWARD));
     let what = "flux-operator's mark replaced by Project Syn's → named";
     figure("W24", what, "", shown(took));
-    stays_gone(&world, &deployment(FLUX, "kustomize-controller"), &mark);
+    let controller = deployment(FLUX, "kustomize-controller");
+    stays_gone(&world, &controller, "missing", &mark);
     world.close();
 }
 
@@ -173,10 +183,10 @@ fn a_flux_of_its_operator_or_of_project_syn_is_only_observed() {
 #[ignore = "takes minutes: make chaos"]
 fn an_argo_cd_of_its_operator_is_only_observed() {
     let world = World::open_with("argoop", ARGOCD);
-    let owner = ARGOCD_OPERATOR.installs(&world);
+    let made = ARGOCD_OPERATOR.installs(&world);
     let owns = json!([{
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": "engine",
-        "uid": owner["metadata"]["uid"], "controller": true,
+        "apiVersion": made["apiVersion"], "kind": made["kind"], "name": "engine",
+        "uid": made["metadata"]["uid"], "controller": true,
     }]);
     let deployments = [
         "argocd-repo-server",
@@ -187,7 +197,56 @@ fn an_argo_cd_of_its_operator_is_only_observed() {
         let owned = json!({ "metadata": { "ownerReferences": owns } });
         world.api.patch(&path, &owned);
     }
-    let mark = adopted_beside(&world, "ArgoCD engine");
-    stays_gone(&world, &deployment(ARGOCD, "argocd-repo-server"), &mark);
+    let owner = "ArgoCD engine";
+    let mark = adopted_beside(&world, owner, &marked(owner));
+    let repo_server = deployment(ARGOCD, "argocd-repo-server");
+    stays_gone(&world, &repo_server, "missing", &mark);
     world.close();
+}
+
+/// W24: the stock install, six Deployments and a StatefulSet, that somebody applied. Nothing on it says whose it is; that it was
+/// there before is enough. None of its rights in the whole cluster is written to either, also where one is gone.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_stock_argo_cd_that_somebody_applied_is_only_observed() {
+    let world = World::open_with("argostock", ARGOCD);
+    applied(&world, &Place::bundle("argocd-full"), "somebody");
+    let count = |kind: &str| {
+        let all = format!("/apis/apps/v1/namespaces/{ARGOCD}/{kind}");
+        let all = world.api.get(&all).unwrap();
+        all["items"].as_array().unwrap().len()
+    };
+    assert_eq!([count("deployments"), count("statefulsets")], [6, 1]);
+    let before = rights(&world);
+    let said = "before this cluster was adopted";
+    let mark = adopted_beside(&world, "somebody, stock", said);
+    assert_eq!(rights(&world), before);
+    let repo_server = deployment(ARGOCD, "argocd-repo-server");
+    stays_gone(&world, &repo_server, "missing", &mark);
+    let role = path(RBAC, "ClusterRole", "", "argocd-application-controller");
+    let missed = "missing: ClusterRole argocd-application-controller";
+    stays_gone(&world, &role, missed, &mark);
+    figure(
+        "W24",
+        "stock Argo CD of somebody, 6 Deployments and a StatefulSet, a Deployment and a ClusterRole deleted: writes of the agent",
+        "0",
+        mark.written_in(ARGOCD).len(),
+    );
+    world.close();
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// What Argo CD may do in the whole cluster: what is there, and the version in which it was written last.
+fn rights(world: &World) -> Vec<String> {
+    let of_kind = |kind: &str| {
+        let all = world.api.get(&format!("/apis/{RBAC}/{kind}")).unwrap();
+        all["items"].as_array().unwrap().clone()
+    };
+    let kinds = ["clusterroles", "clusterrolebindings"].into_iter();
+    let told = kinds.flat_map(of_kind).map(|right| {
+        let meta = &right["metadata"];
+        json!([meta["name"], meta["uid"], meta["resourceVersion"]]).to_string()
+    });
+    told.filter(|right| right.contains("argocd-")).collect()
 }

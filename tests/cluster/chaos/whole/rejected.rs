@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::blocked::{end_pods, fetcher};
+use crate::blocked::{end_pods, fetcher, stateful_named_and_left};
 use crate::healing::{LIMIT, heals, settle};
 use crate::support::api::deployment;
 use crate::support::audit::Mark;
@@ -87,4 +87,11 @@ fn pods_that_pod_security_rejects_are_named_and_mended() {
 #[ignore = "takes minutes: make chaos"]
 fn pods_of_argo_cd_that_pod_security_rejects_are_named_and_mended() {
     named_and_mended(&world::adopted_argocd());
+}
+
+/// W16: quota, cordoned nodes and a webhook keep the Pod of the application-controller away, a StatefulSet's.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn what_keeps_the_pod_of_a_stateful_set_away_is_named_and_left() {
+    stateful_named_and_left(&world::adopted_argocd());
 }

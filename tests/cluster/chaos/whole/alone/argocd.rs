@@ -4,7 +4,7 @@ use super::super::again::fifty_times;
 use super::super::rejected::named_and_mended;
 use super::alone;
 use crate::argocd::redis_hangs;
-use crate::blocked::named_and_left;
+use crate::blocked::{named_and_left, stateful_named_and_left};
 use crate::cascade::{goes_on, nothing_is_pruned};
 use crate::guard::migrated;
 use crate::stuck::comes_back;
@@ -44,6 +44,7 @@ fn objects_of_argo_cd_of_a_version_that_is_gone_are_migrated_without_the_hub() {
 fn what_keeps_pods_of_argo_cd_away_is_named_without_the_hub() {
     alone(&mut world::adopted_argocd(), |world| {
         named_and_left(world);
+        stateful_named_and_left(world);
         named_and_mended(world);
     });
 }
