@@ -21,6 +21,7 @@ mod lost;
 mod outage;
 mod owner;
 mod pair;
+mod pipelined;
 mod reach;
 pub(crate) mod record;
 mod replicas;
