@@ -33,6 +33,7 @@ mod table;
 mod told;
 mod twin;
 mod unparsed;
+mod unsent;
 mod upload;
 mod watches;
 mod world;
