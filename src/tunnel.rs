@@ -44,6 +44,8 @@ pub struct Incoming {
 pub struct LineError {
     pub code: Code,
     pub text: String,
+    /// The stream's OPEN had not left when it ended: the peer never hears of it.
+    pub unsent: bool,
 }
 
 impl LineError {
@@ -51,6 +53,7 @@ impl LineError {
         Self {
             code,
             text: text.into(),
+            unsent: false,
         }
     }
 }

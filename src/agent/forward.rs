@@ -196,7 +196,8 @@ async fn streams(
         if let LinkState::Up { keyset: said, .. } = &*link.borrow() {
             keyset.clone_from(said);
         }
-        if running.len() >= STREAMS {
+        // A session goes on beside its exchange, which ended with the switch of protocols.
+        if running.len() + shared.switched.len() >= STREAMS {
             arrived
                 .stream
                 .reset(Code::Limit, "the agent serves as many streams as it can");

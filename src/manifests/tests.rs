@@ -253,3 +253,18 @@ fn an_engine_gets_no_namespace_of_the_clusters_own() {
         assert!(error.contains("not for an engine"), "{taken}: {error}");
     }
 }
+
+/// L54: by the probe's own fields an agent in which something stands still is gone and back within a minute.
+#[test]
+fn the_probe_replaces_what_stands_still_within_a_minute() {
+    // After so long `/livez` tells of a task; a process that stands as a whole answers nothing, and each look takes its whole time.
+    const TOLD: u64 = 10;
+    // For the kubelet to see the end, and to start the container.
+    const LATE: u64 = 5;
+    let container = container(&AdoptionValues::placeholders());
+    let field = |name: &str| container["livenessProbe"][name].as_u64().unwrap();
+    let looks = field("periodSeconds") * field("failureThreshold");
+    let end = field("terminationGracePeriodSeconds") + LATE;
+    let (task, process) = (TOLD + looks + end, looks + field("timeoutSeconds") + end);
+    assert!(task.max(process) <= 60, "{task} s, {process} s");
+}

@@ -209,9 +209,11 @@ impl Session {
             .collect();
         for id in live {
             if let Some(stream) = self.streams.get_mut(&id) {
-                stream
-                    .error
-                    .get_or_insert_with(|| LineError::new(Code::LineLost, text));
+                let unsent = stream.opening.is_some();
+                stream.error.get_or_insert_with(|| LineError {
+                    unsent,
+                    ..LineError::new(Code::LineLost, text)
+                });
                 self.events.push_back(Event::Failed(id));
             }
             self.end(id);

@@ -76,11 +76,13 @@ fn a_cluster_that_reaches_nothing_but_the_hub_is_adopted_synced_and_healed() {
     world.close();
 }
 
-/// L51, W1, H30, W5, with Argo CD.
+/// L51, W1, H30, W5, W2, with Argo CD.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn with_argo_cd_too_nothing_but_the_hub_is_needed() {
-    lives_behind_a_wall(World::open_with("gitargo", ARGOCD)).close();
+    let mut world = lives_behind_a_wall(World::open_with("gitargo", ARGOCD));
+    a_changed_host_key_is_refused(&mut world);
+    world.close();
 }
 
 fn lives_behind_a_wall(mut world: World) -> World {

@@ -28,6 +28,7 @@ mod clients;
 mod fallback;
 mod forms;
 mod helm;
+mod left;
 mod logs;
 mod long;
 mod objects;
@@ -54,12 +55,17 @@ impl Protocol {
     const ALL: [Self; 2] = [Self::WebSocket, Self::Spdy];
 
     fn kubectl(self, world: &World, args: &[&str]) -> Command {
-        let on = matches!(self, Self::WebSocket).to_string();
         let mut command = world.through_line();
         command.args(["-n", NAMESPACE]).args(args);
-        command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", &on);
-        command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &on);
+        self.choose(&mut command);
         command
+    }
+
+    /// Makes a kubectl use this one alone.
+    fn choose(self, kubectl: &mut Command) {
+        let on = matches!(self, Self::WebSocket).to_string();
+        kubectl.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", &on);
+        kubectl.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &on);
     }
 }
 

@@ -14,6 +14,8 @@ use crate::support::place::{lab, output, run};
 use crate::support::world::{self, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
+mod stopped;
+
 /// What the agent keeps of the hub.
 const JOINED: &str = "/api/v1/namespaces/linesman/secrets/linesman-state";
 

@@ -94,6 +94,14 @@ pub(super) fn lost(failed: &Failed, holds: bool) -> bool {
     }
 }
 
+/// Whether the request had not begun to leave when its line went: nobody has seen anything of it.
+pub(super) fn unsent(failed: &Failed) -> bool {
+    match failed {
+        Failed::Timeout(_) => false,
+        Failed::Stream(error) => line_error(error).is_some_and(|error| error.unsent),
+    }
+}
+
 /// What the line says below hyper's error.
 fn line_error(error: &hyper::Error) -> Option<LineError> {
     below(error)
@@ -205,7 +213,7 @@ fn no_room(error: &LineError, outgoing: &Outgoing) -> Refusal {
     refusal.next("look whether it took effect before repeating it")
 }
 
-/// Bytes may have reached the cluster: nothing here asks the client to repeat. `owner` is the replica that has the line,
+/// Bytes may have reached the cluster, unless the stream's OPEN had not left: but then, nothing here asks the client to repeat. `owner` is the replica that has the line,
 /// where that is another.
 pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>) -> Refusal {
     let by = owner.map_or_else(String::new, |owner| {
@@ -230,6 +238,9 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
                 return violation.refusal();
             }
             let line = line_error(error);
+            if let Some(error) = line.as_ref().filter(|error| error.unsent) {
+                return not_opened(error);
+            }
             if let Some(error) = line.as_ref().filter(|error| is_room(error.code)) {
                 return no_room(error, outgoing);
             }

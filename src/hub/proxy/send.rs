@@ -36,7 +36,8 @@ impl Case {
         body: Body,
     ) -> Result<http::Response<Answer>, Refusal> {
         let outgoing = &granted.outgoing;
-        let repeatable = outgoing.repeatable() && body.is_end_stream();
+        let bare = body.is_end_stream();
+        let repeatable = outgoing.repeatable() && bare;
         let mut body = Some(body);
         let (mut attempt, mut moves, mut repeated, mut last_epoch) = (0, 0, false, None);
         let patience = self.hub.config.bounds.patience;
@@ -74,6 +75,12 @@ impl Case {
             let head = (!outgoing.info.long_running()).then_some(patience.head);
             match exchange::send(stream, request, head).await {
                 Ok(response) => return Ok(response),
+                // Nothing left here either, but what was taken of a body is gone.
+                Err(failed) if bare && moves < MOVES && refusal::unsent(&failed) => {
+                    (attempt, moves) = (attempt + 1, moves + 1);
+                    (unopened, last_epoch) = (None, Some(epoch));
+                    until = until.max(Instant::now() + patience.park);
+                }
                 Err(failed)
                     if repeatable && !repeated && refusal::lost(&failed, line.takes_streams()) =>
                 {

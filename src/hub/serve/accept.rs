@@ -224,7 +224,12 @@ where
     let verdict = guarded.verdict();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let answer = answer(request, verdict.on_next());
-        async move { Ok::<_, Infallible>(answer.await) }
+        let verdict = verdict.clone();
+        async move {
+            let response = answer.await;
+            verdict.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+            Ok::<_, Infallible>(response)
+        }
     });
     let reader = reader();
     let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
@@ -246,11 +251,13 @@ fn ask(
     if let Some(refusal) = refused.or_else(|| asking.as_ref().err().cloned()) {
         request.extensions_mut().insert(Refused(refusal));
     }
+    let verdict = verdict.clone();
     async move {
         let hangup = STREAM.try_with(Clone::clone).unwrap_or(connection);
         request.extensions_mut().insert(hangup);
         let mut response = router.oneshot(request).await?;
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        verdict.answered(switched);
         if asking.as_ref().is_ok_and(Asking::is_a_line) && !switched {
             // The place is a line's.
             let close = HeaderValue::from_static("close");

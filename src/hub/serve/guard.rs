@@ -9,7 +9,7 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -28,9 +28,6 @@ const MAX_HELD: usize = 16 << 10;
 const READ: usize = 16 << 10;
 /// The same of heads, through room that each look at the connection clears, and there are some for each request.
 const HEADS: usize = 2 << 10;
-/// Until where an answer's head tells its code: `HTTP/1.1 101`.
-const CODE: usize = 12;
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A client whose upload was refused sends on for a moment. What arrives at a closed socket resets the connection, and on many systems
 /// that costs the client the answer; so a little of it is read, and the rest is not reset before the client had time to
@@ -38,7 +35,8 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 const LINGER: Duration = Duration::from_secs(1);
 const MOST_DISCARDED: usize = 256 << 10;
 
-/// Which of a connection's requests stands in for a head that was refused, and why. For whoever answers them.
+/// Which of a connection's requests stands in for a head that was refused, and why; and which of the answers switches the
+/// protocol. For whoever answers them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Verdict(Arc<Told>);
 
@@ -48,6 +46,16 @@ struct Told {
     asked: AtomicU64,
     /// Counted from 1.
     refused: OnceLock<(u64, Violation)>,
+    answers: Mutex<Answers>,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    given: u64,
+    /// Whether the last of them switches the protocol.
+    switches: bool,
+    /// Who reads, while one of them is waited for.
+    reader: Option<Waker>,
 }
 
 impl Verdict {
@@ -56,6 +64,35 @@ impl Verdict {
         let nth = self.0.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let refused = self.0.refused.get();
         refused.filter(|(at, _)| *at == nth).map(|(_, why)| *why)
+    }
+
+    /// The connection's next answer is there, and switches the protocol or does not. It is its giver who says so: in the bytes that
+    /// are written it may stand behind the answer to a request before it, whose body may look like anything.
+    pub(super) fn answered(&self, switches: bool) {
+        let mut answers = self.answers();
+        answers.given += 1;
+        answers.switches = switches;
+        let reader = answers.reader.take();
+        drop(answers);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Whether the answer to request `nth`, the last that was handed on, switches the protocol. `None` = it is not there; the task is
+    /// woken when one more is.
+    fn switches(&self, nth: u64, cx: &Context<'_>) -> Option<bool> {
+        let mut answers = self.answers();
+        if answers.given >= nth {
+            return Some(answers.switches);
+        }
+        answers.reader = Some(cx.waker().clone());
+        None
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        let answers = self.0.answers.lock();
+        answers.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refuse(&self, nth: u64, violation: Violation) {
@@ -79,10 +116,6 @@ pub(super) struct Guarded<S, T> {
     /// Checked, not handed on.
     ready: Vec<u8>,
     handed: usize,
-    /// The beginning of the answer to a switch.
-    answer: Vec<u8>,
-    /// Who reads, while that answer is waited for.
-    reader: Option<Waker>,
     violation: Option<Violation>,
     verdict: Verdict,
     /// Present once our side is shut down.
@@ -137,8 +170,6 @@ impl<S, T> Guarded<S, T> {
             held: BytesMut::new(),
             ready: Vec::new(),
             handed: 0,
-            answer: Vec::new(),
-            reader: None,
             violation: None,
             verdict: Verdict::default(),
             leaving: None,
@@ -202,24 +233,6 @@ impl<S, T> Guarded<S, T> {
         if self.handed == self.ready.len() {
             self.ready = Vec::new();
             self.handed = 0;
-        }
-    }
-
-    /// Looks for the code of the answer to a switch in what is written.
-    fn written(&mut self, bytes: &[u8]) {
-        if !self.scanner.is_asked() {
-            return;
-        }
-        let room = (CONTINUE.len() + CODE).saturating_sub(self.answer.len());
-        self.answer.extend(bytes.iter().take(room));
-        let answer = self.answer.strip_prefix(CONTINUE).unwrap_or(&self.answer);
-        if answer.len() < CODE || CONTINUE.starts_with(answer) {
-            return;
-        }
-        self.scanner.answered(answer.get(8..CODE) == Some(b" 101"));
-        self.answer = Vec::new();
-        if let Some(reader) = self.reader.take() {
-            reader.wake();
         }
     }
 }
@@ -295,9 +308,13 @@ impl<S: AsyncRead + Unpin, T: Unpin> AsyncRead for Guarded<S, T> {
                 }
             }
             if this.scanner.is_asked() {
-                this.reader = Some(cx.waker().clone());
-                if this.held.len() >= MAX_HELD {
-                    return Poll::Pending;
+                match this.verdict.switches(this.scanner.heads(), cx) {
+                    Some(switched) => {
+                        this.scanner.answered(switched);
+                        continue;
+                    }
+                    None if this.held.len() >= MAX_HELD => return Poll::Pending,
+                    None => {}
                 }
             }
             let mut room = [0; HEADS];
@@ -320,9 +337,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for Guarded<S, T> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, buf))?;
-        self.written(buf.get(..written).unwrap_or_default());
-        Poll::Ready(Ok(written))
+        Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -330,14 +345,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for Guarded<S, T> {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs))?;
-        let mut left = written;
-        for buf in bufs {
-            let now = left.min(buf.len());
-            self.written(buf.get(..now).unwrap_or_default());
-            left -= now;
-        }
-        Poll::Ready(Ok(written))
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

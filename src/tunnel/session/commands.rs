@@ -230,7 +230,10 @@ impl Session {
             return;
         };
         if stream.live && stream.rst.is_none() {
-            let error = LineError::new(code, text);
+            let error = LineError {
+                unsent: stream.opening.is_some(),
+                ..LineError::new(code, text)
+            };
             stream.rst = Some(error.clone());
             stream.error.get_or_insert(error);
             self.drop_bytes(id);

@@ -316,6 +316,27 @@ fn a_drained_line_takes_no_streams_and_ends_when_it_is_empty() {
     );
 }
 
+/// L11: of the streams that end with the peer's GOAWAY, or with the line, those say so that the peer never heard of.
+#[test]
+fn a_stream_whose_open_has_not_left_says_so_at_its_end() {
+    for lost in [false, true] {
+        let mut net = Net::new();
+        let sent = net.open(1);
+        net.settle();
+        let unsent = net.open(1);
+        if lost {
+            net.ends[1].lose(Code::LineLost, "cut");
+        } else {
+            net.ends[0].leave(Code::Draining, "the agent stops");
+            net.transmit(0);
+            net.deliver(0);
+        }
+        let told = |id| net.ends[1].error(id).map(|error| error.unsent);
+        let others = lost.then_some(false);
+        assert_eq!((told(sent), told(unsent)), (others, Some(true)), "{lost}");
+    }
+}
+
 /// L41: a sign of life is one that was asked for after the question, not one that was on its way.
 #[test]
 fn a_peer_answers_only_while_it_is_there() {

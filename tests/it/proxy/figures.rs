@@ -13,8 +13,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::access::exec;
 use super::apiserver::ApiServer;
 use super::world::{Door, PATIENCE, World, get};
+use crate::wait::until;
 
 /// Name with labels and value of each line of `/metrics`.
 pub(super) async fn scraped(world: &World) -> BTreeMap<String, f64> {
@@ -108,6 +110,31 @@ async fn lines_are_told_in_figures_without_a_peers_words() {
         assert!(then[name] >= now[name], "{name}");
     }
     assert!(then["linesman_hub_line_streams{kind=\"api\"}"] == 0.0);
+}
+
+/// L50: a session is a stream of its kind until it ends, though HTTP is no longer spoken on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_among_the_streams_until_it_ends() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let told = async || {
+        let shown = line(&world).await["streams"]["api"].as_f64();
+        let scraped = scraped(&world).await;
+        (shown, scraped["linesman_hub_line_streams{kind=\"api\"}"])
+    };
+    let sessions = [exec(&world).await, exec(&world).await];
+    assert_eq!(told().await, (Some(2.0), 2.0));
+    let [one, other] = sessions;
+    drop(one);
+    until("one is left", PATIENCE, async || {
+        told().await == (Some(1.0), 1.0)
+    })
+    .await;
+    drop(other);
+    until("none is left", PATIENCE, async || {
+        told().await == (Some(0.0), 0.0)
+    })
+    .await;
 }
 
 /// L50: what the hub lets through and the cluster's owner does not is counted at the hub, by a rule of a closed set; the
