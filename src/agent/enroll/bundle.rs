@@ -25,8 +25,8 @@ use crate::clock;
 use crate::manifests::{BUNDLE_MAP, CHANGE_MAP};
 use crate::wire::api::{Assignment, EngineKind, EngineRef};
 use crate::wire::id::Digest;
-pub(super) use maps::NAMESPACE;
-use maps::{AFTER, BEFORE, PACKED};
+use maps::{AFTER, BEFORE};
+pub(super) use maps::{NAMESPACE, PACKED};
 
 /// What is kept, and where it comes from.
 pub struct Keeper {

@@ -134,7 +134,7 @@ impl Listed {
                 "there are more sync objects than are looked at"
             );
         }
-        changed | (now != before)
+        changed || now != before
     }
 }
 

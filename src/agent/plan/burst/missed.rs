@@ -112,7 +112,7 @@ mod tests {
         let same = fate(1, 0);
         let moving = with(|f, _| f.moving = true);
         let dying = with(|f, _| f.dying = true);
-        let says = with(|f, id| drop(f.takes.insert(id.clone())));
+        let says = with(|f, id| f.takes = [id.clone()].into());
         let next = fate(2, 20);
         let at = |seconds: i64| Some(start() + time::Duration::seconds(seconds));
         let is_there = |before, after| Owner {
