@@ -84,7 +84,7 @@ pub const CLASSES: [&str; 61] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 29] = [
+pub const STEPS: [&str; 30] = [
     "alarm",
     "apply",
     "commit",
@@ -92,6 +92,7 @@ pub const STEPS: [&str; 29] = [
     "create-held",
     "cut-rights",
     "drop-failed",
+    "drop-superseded",
     "free-lease",
     "hold",
     "lift",

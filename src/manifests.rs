@@ -52,6 +52,8 @@ pub const BUNDLE_MAP: &str = "linesman-bundle";
 pub const CHANGE_MAP: &str = "linesman-change";
 /// ConfigMap of heals that the hub has not acknowledged.
 pub const HEALS_MAP: &str = "linesman-heals";
+/// Heals that are not over.
+pub const OPEN_HEALS_MAP: &str = "linesman-open-heals";
 /// ConfigMap in which a cluster's owner may put facts.
 pub const FACTS_MAP: &str = "linesman-facts";
 /// The port of `/livez`, `/readyz` and `/metrics` in the Pod.

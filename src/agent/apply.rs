@@ -75,6 +75,7 @@ impl Hands<'_> {
             Action::Recreate { uid } => self.recreate(id, uid).await,
             Action::RestartPods { before } => self.restart(id, *before).await,
             Action::DropFailed => self.drop_failed(id).await,
+            Action::DropSuperseded => self.drop_superseded(id).await,
             Action::Nudge => self.nudge(id).await,
             Action::Retry => self.retry(id).await,
             Action::CutRights { uid } => self.delete(id, uid, PropagationPolicy::Background).await,

@@ -135,8 +135,7 @@ fn insert(seen: &mut Observed, id: &ObjectId, live: Object) -> bool {
     }
     if id.kind == Kind::Kustomization
         && let Some(before) = seen.objects.get(id)
-        && burst::moving(before.generation, &before.fields)
-        && !burst::moving(live.generation, &live.fields)
+        && burst::root_moved(id.kind, before, &live)
     {
         burst::moved(seen, id, clock::now());
     }

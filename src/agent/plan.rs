@@ -50,6 +50,7 @@ pub mod settled;
 pub mod silence;
 pub mod state;
 pub mod steps;
+pub mod superseded;
 pub mod undecodable;
 pub mod upgrade;
 pub mod window;

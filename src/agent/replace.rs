@@ -47,14 +47,24 @@ pub(super) async fn still(
                     do_one(kube, act).await?;
                 }
             }
-            Next::Unpin => unpin(kube, site, objects).await?,
+            Next::Unpin => {
+                if let Some(refused) = unpin(kube, site, objects, Which::All).await? {
+                    return Ok(Next::Pinned(refused));
+                }
+            }
             Next::Still => forget(kube, site, objects).await?,
-            Next::Wait(_) | Next::Ends(_) => {}
+            Next::Wait(_) | Next::Ends(_) | Next::Pinned(_) => {}
         }
         Ok(next)
     };
     let passed = timeout(PASS, Box::pin(pass)).await;
-    passed.unwrap_or_else(|_| Ok(Next::Wait("the API server is slow".to_owned())))
+    passed.unwrap_or_else(|_| {
+        let (kind, seconds) = (site.traits.kind, PASS.as_secs());
+        let text = format!(
+            "the API server is slow: not all objects of {kind} were looked at in {seconds} s; it goes on"
+        );
+        Ok(Next::Wait(text))
+    })
 }
 
 async fn look(kube: &Client, site: &Site, objects: &[ObjectId], late: bool) -> Result<Remains> {
@@ -122,19 +132,77 @@ async fn do_one(kube: &Client, act: &Act) -> Result<()> {
     Ok(())
 }
 
+/// Which sync objects are let go.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    All,
+    /// Those that are being deleted.
+    Dying,
+}
+
+/// Lets sync objects go that are being deleted, while the engine has no rights. What is still being deleted by which it would prune
+/// with them; none = nothing.
+pub(super) async fn let_go(
+    kube: &Client,
+    site: &Site,
+    objects: &[ObjectId],
+) -> Result<Option<String>> {
+    if let Some(refused) = unpin(kube, site, objects, Which::Dying).await? {
+        return Ok(Some(refused));
+    }
+    let namespace = ObjectId::new(Kind::Namespace, "", &site.namespace);
+    let crds = objects
+        .iter()
+        .filter(|id| id.kind == Kind::CustomResourceDefinition);
+    for id in std::iter::once(&namespace).chain(crds) {
+        let live = read(kube, id).await?;
+        if live.is_some_and(|live| live.metadata.deletion_timestamp.is_some()) {
+            return Ok(Some(format!("{id} is being deleted")));
+        }
+    }
+    for (served, live) in sync_objects(kube, objects).await? {
+        if live.metadata.deletion_timestamp.is_some() && is_pinned(site.traits, &live) {
+            let name = live.metadata.name.unwrap_or_default();
+            return Ok(Some(format!("{} {name} is being deleted", served.kind)));
+        }
+    }
+    Ok(None)
+}
+
+/// Sync objects with this annotation, and what it says.
+pub(super) async fn marked(
+    kube: &Client,
+    objects: &[ObjectId],
+    annotation: &str,
+) -> Result<Vec<(ApiResource, DynamicObject, String)>> {
+    let all = sync_objects(kube, objects).await?.into_iter();
+    let marked = all.filter_map(|(served, mut live)| {
+        let note = live.metadata.annotations.as_mut()?.remove(annotation)?;
+        Some((served, live, note))
+    });
+    Ok(marked.collect())
+}
+
 fn is_pinned(traits: &Traits, live: &DynamicObject) -> bool {
     let finalizers = live.metadata.finalizers.iter().flatten();
     finalizers.into_iter().any(|f| traits.is_finalizer(f))
 }
 
-async fn unpin(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> {
+/// Which object the API server refused to free first, why, and what to do about it; none = all are free.
+async fn unpin(
+    kube: &Client,
+    site: &Site,
+    objects: &[ObjectId],
+    which: Which,
+) -> Result<Option<String>> {
     let params = PatchParams {
         field_manager: Some(GUARD.to_owned()),
         ..PatchParams::default()
     };
     let mut first = None;
     for (served, live) in sync_objects(kube, objects).await? {
-        if !is_pinned(site.traits, &live) {
+        let left = matches!(which, Which::Dying) && live.metadata.deletion_timestamp.is_none();
+        if left || !is_pinned(site.traits, &live) {
             continue;
         }
         let finalizers = live.metadata.finalizers.clone().unwrap_or_default();
@@ -150,17 +218,23 @@ async fn unpin(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> {
             Err(error) if is_code(&error, &[404, 409]) => {}
             Err(error) => {
                 let answered = matches!(error.downcast_ref(), Some(kube::Error::Api(_)));
-                let error =
-                    error.context(format!("take the finalizers from {} {name}", served.kind));
+                let namespace = live.metadata.namespace.clone().unwrap_or_default();
+                let what = format!("{} {namespace}/{name}", served.kind);
                 // One that is refused keeps no other one pinned.
                 if !answered {
-                    return Err(error);
+                    return Err(error.context(format!("take the finalizers from {what}")));
                 }
-                first.get_or_insert(error);
+                let (kind, plural) = (site.traits.kind, &served.plural);
+                first.get_or_insert_with(|| {
+                    format!(
+                        "{what} keeps the finalizer of {kind}: the API server refuses to take it away ({error:#}); let the agent \
+                         change it, or remove the finalizer yourself: kubectl -n {namespace} edit {plural} {name}"
+                    )
+                });
             }
         }
     }
-    first.map_or(Ok(()), Err)
+    Ok(first)
 }
 
 /// Deletes the Leases of controllers that ended: without rights they could not give them up, and should this engine come

@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 
 use super::{AtMost as _, CALL, Hands, Refused};
-use crate::agent::plan::failed;
 use crate::agent::plan::history::Outcome;
+use crate::agent::plan::{failed, superseded};
 use crate::bundle::{Kind, ObjectId};
 
 /// How long a StatefulSet's Pod has for its end, in seconds.
@@ -36,6 +36,17 @@ impl Hands<'_> {
     pub(super) async fn drop_failed(&self, id: &ObjectId) -> Result<Outcome> {
         for (name, pod) in failed::of(self.observed, &id.name).take(MAX_DROPPED) {
             self.delete_pod(name, &pod.uid, None).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Deletes the Pods of a StatefulSet's former version that do not become ready. Its other shards go on.
+    pub(super) async fn drop_superseded(&self, id: &ObjectId) -> Result<Outcome> {
+        let Some(live) = self.observed.objects.get(id) else {
+            return Ok(Outcome::Done);
+        };
+        for (name, pod) in superseded::of(self.observed, (id, live)) {
+            self.delete_pod(name, &pod.uid, Some(STUCK_GRACE)).await?;
         }
         Ok(Outcome::Done)
     }

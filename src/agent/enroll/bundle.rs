@@ -25,8 +25,8 @@ use crate::clock;
 use crate::manifests::{BUNDLE_MAP, CHANGE_MAP};
 use crate::wire::api::{Assignment, EngineKind, EngineRef};
 use crate::wire::id::Digest;
-pub(super) use maps::NAMESPACE;
-use maps::{AFTER, BEFORE, PACKED};
+use maps::{AFTER, BEFORE};
+pub(super) use maps::{NAMESPACE, PACKED};
 
 /// What is kept, and where it comes from.
 pub struct Keeper {
@@ -38,6 +38,8 @@ pub struct Keeper {
     heeded: Option<Verdict>,
     /// Since when the Pods of an engine that failed are waited for, on the way back, and how many are left.
     ending: Option<(Instant, String)>,
+    /// Since when the API server refuses to free its sync objects, on the way back.
+    pinned: Option<Instant>,
 }
 
 /// How far one turn of the [`Keeper`] has come.
@@ -66,6 +68,7 @@ impl Keeper {
             held: None,
             heeded: None,
             ending: None,
+            pinned: None,
         }
     }
 
@@ -141,7 +144,7 @@ impl Keeper {
                     return Ok(Turn::Stills(what));
                 }
                 let back = self.back(held).await?;
-                self.ending = None;
+                (self.ending, self.pinned) = (None, None);
                 back
             }
         };

@@ -1,4 +1,5 @@
-//! The hub let this cluster go: the agent removes itself. Engine, workloads, catalog, namespaces and CRDs stay.
+//! The hub let this cluster go: the agent removes itself. Engine, workloads, catalog, namespaces and CRDs stay,
+//! the engine with all that it needs ([`engine`]).
 //!
 //! Rights go last: a role cannot be used to delete itself and its binding. So the bindings become dependants of what
 //! is deleted before them, and the garbage collector ends them. In the same way goes what an agent needs that is started
@@ -35,6 +36,7 @@ use crate::manifests::{
 };
 
 mod copy;
+mod engine;
 
 /// Who the cluster is, and the way to the hub.
 const KEPT_SECRETS: [&str; 3] = [JOIN_SECRET, KEYS_SECRET, STATE_SECRET];
@@ -55,6 +57,7 @@ pub async fn remove(
     stop: &CancellationToken,
 ) -> Result<()> {
     info!("the hub removed this cluster: removing the agent, leaving engine and workloads");
+    engine::leave(kube, (namespace, engines), stop).await;
     copy::end(kube, engines, stop).await;
     if extent == Extent::Namespaces {
         uncover(kube).await;

@@ -8,63 +8,40 @@ use tracing::warn;
 
 use super::scope::What;
 use super::{View, insert};
-use crate::agent::plan::burst::{self, Fate};
-use crate::agent::plan::busy::{self, Turn};
-use crate::agent::plan::state::{Answer, Child, Lease};
+use crate::agent::plan::state::{Answer, Lease};
 use crate::agent::plan::witness::Witness;
-use crate::agent::plan::{Object, Observed, Pod, project};
+use crate::agent::plan::{Object, Pod, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+
+mod children;
+
+use children::Listed;
+pub(super) use children::{Heard, gone, heard};
 
 const MAX_PODS: usize = 256;
 const MAX_LEASES: usize = 32;
 const MAX_ELSEWHERE: usize = 8;
 const MAX_POLICIES: usize = 64;
 const MAX_WITNESSES: usize = 1024;
-/// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
-const MAX_CHILDREN: usize = 4096;
-/// How long one that went is remembered, and how many of them: all that are known may go at once.
-const LOST: time::Duration = time::Duration::minutes(2);
-const MAX_LOST: usize = MAX_CHILDREN;
-
 pub(super) enum Found {
     /// Those of the install, and the names of others of which these are known.
     Objects(Kind, Vec<(ObjectId, Object)>, BTreeSet<String>),
-    Children(Kind, BTreeMap<ObjectId, Heard>),
+    Children(Kind, Listed),
     Witnesses(Kind, BTreeMap<ObjectId, Witness>),
-    Pods(BTreeMap<String, Arc<Pod>>),
+    /// And whether there are more.
+    Pods(BTreeMap<String, Arc<Pod>>, bool),
     Leases(BTreeMap<String, Lease>),
     Elsewhere(BTreeSet<String>),
-}
-
-/// What one sync object says.
-pub(super) struct Heard {
-    /// None = it is at work, and what it said last stands.
-    child: Option<Child>,
-    fate: Fate,
-    turn: Option<Turn>,
-    fetch: Option<time::Duration>,
-}
-
-impl Heard {
-    /// `home` is the engine's namespace.
-    pub(super) fn of(home: &str, kind: Kind, live: &DynamicObject) -> Self {
-        Self {
-            child: project::child(kind, live),
-            fate: Fate::of(home, kind, live),
-            turn: Turn::of(kind, live),
-            fetch: busy::fetch(kind, live),
-        }
-    }
 }
 
 impl Found {
     pub(super) fn nothing(what: What) -> Self {
         match what {
             What::Objects(kind) => Self::Objects(kind, Vec::new(), BTreeSet::new()),
-            What::Children(kind) => Self::Children(kind, BTreeMap::new()),
+            What::Children(kind) => Self::Children(kind, Listed::default()),
             What::Witnesses(kind) => Self::Witnesses(kind, BTreeMap::new()),
-            What::Pods => Self::Pods(BTreeMap::new()),
+            What::Pods => Self::Pods(BTreeMap::new(), false),
             What::Leases => Self::Leases(BTreeMap::new()),
             What::Elsewhere => Self::Elsewhere(BTreeSet::new()),
         }
@@ -85,13 +62,10 @@ impl Found {
                     others.extend(live.metadata.name);
                 }
             }
-            Self::Children(kind, children) => {
-                if children.len() < MAX_CHILDREN
-                    && let Some(id) = id(*kind, &live)
-                {
-                    children.insert(id, Heard::of(home, *kind, &live));
-                }
-            }
+            Self::Children(kind, children) => match id(*kind, &live) {
+                Some(id) => children.add(id, Heard::of(home, *kind, &live)),
+                None => children.add_root(home, *kind, &live),
+            },
             Self::Witnesses(kind, all) => {
                 if all.len() < MAX_WITNESSES
                     && let Some(id) = id(*kind, &live)
@@ -99,9 +73,10 @@ impl Found {
                     all.insert(id, Witness::of(*kind, &live));
                 }
             }
-            Self::Pods(pods) => {
-                if pods.len() < MAX_PODS
-                    && let Some(name) = live.metadata.name.clone()
+            Self::Pods(pods, cut) => {
+                if pods.len() >= MAX_PODS {
+                    *cut = true;
+                } else if let Some(name) = live.metadata.name.clone()
                     && let Ok(pod) = live.try_parse()
                 {
                     pods.insert(name, Arc::new(project::pod(pod)));
@@ -127,9 +102,9 @@ impl Found {
     pub(super) fn has(&self, id: &ObjectId) -> bool {
         match self {
             Self::Objects(_, objects, _) => objects.iter().any(|(known, _)| known == id),
-            Self::Children(_, children) => children.contains_key(id),
+            Self::Children(_, children) => children.has(id),
             Self::Witnesses(_, all) => all.contains_key(id),
-            Self::Pods(_) | Self::Leases(_) | Self::Elsewhere(_) => false,
+            Self::Pods(..) | Self::Leases(_) | Self::Elsewhere(_) => false,
         }
     }
 
@@ -165,30 +140,19 @@ impl Found {
                 }
                 changed
             }
-            Self::Children(kind, listed) => {
-                let of_kind = seen.children.keys().filter(|id| id.kind == kind);
-                let over: Vec<ObjectId> = of_kind
-                    .filter(|id| !listed.contains_key(*id))
-                    .cloned()
-                    .collect();
-                let mut changed = seen.awaited.remove(&kind);
-                for id in over {
-                    changed |= gone(seen, &id);
-                }
-                for (id, said) in listed {
-                    changed |= heard(seen, id, said);
-                }
-                changed
-            }
+            Self::Children(kind, listed) => listed.put(seen, kind),
             Self::Witnesses(kind, listed) => {
                 let before = seen.witnesses.clone();
                 seen.witnesses.retain(|id, _| id.kind != kind);
                 seen.witnesses.extend(listed);
                 before != seen.witnesses
             }
-            Self::Pods(pods) => {
-                let changed = seen.pods != pods;
-                seen.pods = pods;
+            Self::Pods(pods, cut) => {
+                if cut && !seen.pods_cut {
+                    warn!(known = MAX_PODS, "there are more Pods than are looked at");
+                }
+                let changed = seen.pods != pods || seen.pods_cut != cut;
+                (seen.pods, seen.pods_cut) = (pods, cut);
                 seen.pods_at = Some(now);
                 changed
             }
@@ -220,6 +184,20 @@ pub(super) fn witness(view: &View, id: ObjectId, said: Option<Witness>) {
         let news = all.get(&id).is_none_or(|known| known.asks_otherwise(&said));
         all.insert(id, said);
         news
+    });
+}
+
+/// What a watch tells of a Pod; none = it is gone.
+pub(super) fn pod(view: &View, name: String, pod: Option<Arc<Pod>>) {
+    view.0.send_if_modified(|seen| {
+        let Some(pod) = pod else {
+            return seen.pods.remove(&name).is_some();
+        };
+        if seen.pods.len() >= MAX_PODS && !seen.pods.contains_key(&name) {
+            return !std::mem::replace(&mut seen.pods_cut, true);
+        }
+        let before = seen.pods.insert(name, Arc::clone(&pod));
+        before != Some(pod)
     });
 }
 
@@ -264,65 +242,10 @@ pub(super) fn confirmed(what: What, view: &View) {
     });
 }
 
-/// Takes in what a sync object says. Whether that changed anything.
-pub(super) fn heard(seen: &mut Observed, id: ObjectId, said: Heard) -> bool {
-    let is_of_use =
-        said.fetch.is_some() || said.child.as_ref().is_some_and(|c| c.suspect.is_some());
-    if id.kind.is_source() && !is_of_use {
-        return gone(seen, &id);
-    }
-    burst::note(seen, &id, Some(&said.fate), clock::now());
-    let known = seen.children.get(&id);
-    if known.is_none() && seen.children.len() >= MAX_CHILDREN {
-        return false;
-    }
-    // At work again, it can be read again.
-    let before = || Child {
-        suspect: None,
-        ..known.cloned().unwrap_or_default()
-    };
-    let mut child = said.child.unwrap_or_else(before);
-    (child.fate, child.turn, child.fetch) = (said.fate, said.turn, said.fetch);
-    if known == Some(&child) {
-        return false;
-    }
-    // Each has its turn now and then, and the next look is soon enough for that.
-    let (turn, fetch) = (child.turn, child.fetch);
-    let changed = known.is_none_or(|known| {
-        Child {
-            turn,
-            fetch,
-            ..known.clone()
-        } != child
-    });
-    Arc::make_mut(&mut seen.children).insert(id, child);
-    changed
-}
-
-/// One that nobody would make again is remembered for a while: its CRD may be going with it.
-pub(super) fn gone(seen: &mut Observed, id: &ObjectId) -> bool {
-    if !seen.children.contains_key(id) {
-        return false;
-    }
-    burst::note(seen, id, None, clock::now());
-    let child = Arc::make_mut(&mut seen.children).remove(id);
-    if let Some(keepsake) = child.and_then(|c| c.keepsake) {
-        let now = clock::now();
-        let lost = Arc::make_mut(&mut seen.lost);
-        lost.retain(|_, (at, _)| (now - *at).abs() < LOST);
-        if lost.len() < MAX_LOST || lost.contains_key(id) {
-            lost.insert(id.clone(), (now, keepsake));
-        } else {
-            warn!(object = %id, "gone, and not remembered: if its CRD goes with it, it is not brought back");
-        }
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::plan::{self, children};
+    use crate::agent::plan;
     use crate::wire::api::EngineKind;
 
     /// W21: the list of the root says nothing of the Applications below it.
@@ -340,46 +263,5 @@ mod tests {
         Found::nothing(What::Children(Kind::Application)).put(&view, Answer::Whole);
         assert_eq!(awaited(), all[1..].iter().copied().collect());
         assert!(seen.has_changed().unwrap(), "it is planned anew at once");
-    }
-
-    /// W11: where a CRD takes all sync objects along that are known, each is remembered, for it may have to be brought back.
-    #[test]
-    fn as_many_are_remembered_as_are_known() {
-        let mut seen = Observed::default();
-        let named = |n: usize| ObjectId::new(Kind::Application, "argocd", &format!("app-{n}"));
-        for n in 0..=MAX_CHILDREN {
-            let live = serde_json::from_value(serde_json::json!({
-                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-                "metadata": {"name": format!("app-{n}"), "namespace": "argocd"}, "spec": {"n": n},
-            }));
-            let said = Heard::of("argocd", Kind::Application, &live.unwrap());
-            heard(&mut seen, named(n), said);
-        }
-        for n in 0..MAX_CHILDREN {
-            assert!(gone(&mut seen, &named(n)), "{n}");
-        }
-        assert_eq!(seen.lost.len(), MAX_CHILDREN);
-        assert!(seen.children.is_empty());
-    }
-
-    /// W12: a source is known for as long as others may have to wait for it, and is none of what is counted.
-    #[test]
-    fn a_source_is_kept_while_its_fetch_takes_time() {
-        let id = ObjectId::new(Kind::GitRepository, "apps", "shop");
-        let mut seen = Observed::default();
-        for (ready, expected) in [("Unknown", Some(60)), ("True", None), ("Unknown", Some(60))] {
-            let live = serde_json::from_value(serde_json::json!({
-                "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
-                "metadata": {"name": "shop", "namespace": "apps"}, "spec": {},
-                "status": {"conditions": [{"type": "Ready", "status": ready, "message": ""}]},
-            }));
-            let said = Heard::of("flux-system", Kind::GitRepository, &live.unwrap());
-            assert!(heard(&mut seen, id.clone(), said), "{ready}");
-            let kept = seen.children.get(&id).map(|child| child.fetch);
-            let expected = expected.map(|long| Some(time::Duration::seconds(long)));
-            assert_eq!(kept, expected, "{ready}");
-            assert_eq!(children::count(&seen), (0, 0));
-        }
-        assert!(seen.deletions.is_empty(), "it was never deleted");
     }
 }

@@ -49,7 +49,7 @@ pub fn asks(
 /// Whether a controller lacks a Pod that it is to have. Of a StatefulSet nothing but an Event says why.
 fn waits(id: &ObjectId, live: &Object, observed: &Observed) -> bool {
     let wanted = live.fields.pointer("/spec/replicas") != Some(&0.into());
-    let none = || pods_of(observed, &id.name).next().is_none();
+    let none = || !observed.pods_cut && pods_of(observed, &id.name).next().is_none();
     let without = refused(live).is_some() || id.kind == Kind::StatefulSet && none();
     wanted && live.deleting.is_none() && !works(live) && without
 }

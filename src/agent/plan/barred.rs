@@ -46,7 +46,7 @@ pub(super) fn barred(
             .get(id)
             .filter(|_| id.kind == Kind::StatefulSet);
         let denied = denied.filter(|denied| now - denied.at < FRESH)?;
-        let has_pod = pods_of(observed, &id.name).next().is_some();
+        let has_pod = observed.pods_cut || pods_of(observed, &id.name).next().is_some();
         let class = class(&denied.said).filter(|_| !has_pod)?;
         Some((class, denied.said.clone()))
     })

@@ -5,6 +5,7 @@
 //! the Kustomization or Application that brought them does not take away itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
@@ -16,17 +17,20 @@ use super::find::Finding;
 use super::quarantine::shield;
 use super::state::{Child, Object, Observed};
 use super::steps::guarded_down;
-use super::window;
+use super::{project, window};
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install, TRACKING, argocd, flux};
 use crate::bundle::{Kind, ObjectId};
+use crate::clock::parse_rfc3339;
+
+pub mod missed;
 
 /// So many within [`TOGETHER`] are no single wish.
 const MANY: usize = 3;
 pub(super) const TOGETHER: Duration = Duration::seconds(10);
 /// A commit's deletions may be heard of this long after the Kustomization was done with it.
 const LATE: Duration = Duration::seconds(10);
-/// How long a deletion is remembered.
+/// How long a deletion is remembered, and that a Kustomization was done.
 const KEPT: Duration = Duration::minutes(2);
 const MAX_KEPT: usize = 4096;
 /// So many are named.
@@ -40,6 +44,8 @@ const NAMED: usize = 5;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fate {
     pub dying: bool,
+    /// When its end began, as the API server says.
+    pub began: Option<OffsetDateTime>,
     /// Whether the engine's finalizer is on it.
     pub pinned: bool,
     /// Whether its end takes with it what it brought.
@@ -50,6 +56,10 @@ pub struct Fate {
     pub moving: bool,
     /// Applications that an Application brought, and says that it will prune.
     pub takes: BTreeSet<ObjectId>,
+    /// Another one each time it has been at work on a revision or a spec that is new to it.
+    pub done: u64,
+    /// When it was done last.
+    pub done_at: Option<OffsetDateTime>,
 }
 
 impl Fate {
@@ -63,14 +73,29 @@ impl Fate {
         }
     }
 
+    /// Of a root, as far as it says what becomes of what it brought. Its own end is judged by itself.
+    fn of_root(kind: Kind, live: &Object) -> Self {
+        let application = kind == Kind::Application;
+        let (done, done_at) = course(kind, &live.fields);
+        Self {
+            moving: !application && moving(live.generation, &live.fields),
+            takes: taken(live.fields.get("status").filter(|_| application)).collect(),
+            done,
+            done_at,
+            ..Self::default()
+        }
+    }
+
     fn of_application(home: &str, live: &DynamicObject) -> Self {
         let meta = &live.metadata;
         let tracked = || meta.annotations.as_ref()?.get(TRACKING);
         // What an ApplicationSet made it takes away as well.
         let by_git = meta.owner_references.iter().flatten().next().is_none();
         let mut finalizers = meta.finalizers.iter().flatten();
+        let (done, done_at) = course(Kind::Application, &live.data);
         Self {
             dying: meta.deletion_timestamp.is_some(),
+            began: meta.deletion_timestamp.as_ref().and_then(project::at),
             pinned: finalizers.clone().any(|f| argocd::TRAITS.is_finalizer(f)),
             prunes: finalizers.any(|f| f.starts_with(argocd::PRUNES)),
             owner: tracked()
@@ -78,6 +103,8 @@ impl Fate {
                 .and_then(|id| shield::tracked(home, id)),
             moving: false,
             takes: taken(live.data.get("status")).collect(),
+            done,
+            done_at,
         }
     }
 
@@ -86,15 +113,50 @@ impl Fate {
         let label = |name: &str| Some(meta.labels.as_ref()?.get(name)?.as_str());
         let owner = label(GIT_OWNER).zip(label(GIT_OWNER_NAMESPACE));
         let mut finalizers = meta.finalizers.iter().flatten();
+        let (done, done_at) = course(Kind::Kustomization, &live.data);
         Self {
             dying: meta.deletion_timestamp.is_some(),
+            began: meta.deletion_timestamp.as_ref().and_then(project::at),
             pinned: finalizers.any(|f| flux::TRAITS.is_finalizer(f)),
             prunes: prunes(&live.data),
             owner: owner.map(|(name, space)| ObjectId::new(Kind::Kustomization, space, name)),
             moving: moving(meta.generation.unwrap_or_default(), &live.data),
             takes: BTreeSet::new(),
+            done,
+            done_at,
         }
     }
+}
+
+/// What of an object changes each time it has been at work on something new, and when it was done last.
+fn course(kind: Kind, data: &Value) -> (u64, Option<OffsetDateTime>) {
+    let application = kind == Kind::Application;
+    let of: &[&str] = if application {
+        &["/status/sync/revision", "/status/sync/revisions"]
+    } else {
+        &[
+            "/status/observedGeneration",
+            "/status/lastAttemptedRevision",
+            "/status/lastAppliedRevision",
+        ]
+    };
+    let mut mark = DefaultHasher::new();
+    for pointer in of {
+        data.pointer(pointer).map(Value::to_string).hash(&mut mark);
+    }
+    let at = if application {
+        data.pointer("/status/operationState/finishedAt")
+    } else {
+        ready(data).and_then(|ready| ready.get("lastTransitionTime"))
+    };
+    let at = at.and_then(|at| parse_rfc3339(at.as_str()?));
+    (mark.finish(), at)
+}
+
+fn ready(data: &Value) -> Option<&Value> {
+    let conditions = data.pointer("/status/conditions")?.as_array()?;
+    let mut conditions = conditions.iter();
+    conditions.find(|c| c.get("type").and_then(Value::as_str) == Some("Ready"))
 }
 
 /// The Applications that an Application says it will prune, before it does.
@@ -116,18 +178,34 @@ fn prunes(data: &Value) -> bool {
 /// A Kustomization says so before it applies, and says what came of it after it has pruned.
 pub fn moving(generation: i64, data: &Value) -> bool {
     let at = |pointer: &str| data.pointer(pointer).and_then(Value::as_str);
-    let conditions = data.pointer("/status/conditions").and_then(Value::as_array);
-    let mut conditions = conditions.into_iter().flatten();
-    let ready = conditions.find(|c| c.get("type").and_then(Value::as_str) == Some("Ready"));
-    let at_work = ready.and_then(|c| c.get("status")?.as_str()) == Some("Unknown");
+    let at_work = ready(data).and_then(|c| c.get("status")?.as_str()) == Some("Unknown");
     let seen = data.pointer("/status/observedGeneration");
     let anew = seen.and_then(Value::as_i64) != Some(generation)
         || at("/status/lastAttemptedRevision") != at("/status/lastAppliedRevision");
     at_work && anew
 }
 
-/// Folds what is heard of one sync object; none = it is gone. Before it takes the place of what was known of it.
+/// Folds what a watch tells of one sync object; none = it is gone. Before it takes the place of what was known of it.
 pub fn note(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: OffsetDateTime) {
+    fold(observed, id, (fate, None), now);
+}
+
+/// The same of what a list says, or lacks. `wish`: the one that brought it takes it away ([`missed::wishes`]).
+pub fn note_listed(
+    observed: &mut Observed,
+    id: &ObjectId,
+    (fate, wish): (Option<&Fate>, bool),
+    now: OffsetDateTime,
+) {
+    fold(observed, id, (fate, Some(wish)), now);
+}
+
+fn fold(
+    observed: &mut Observed,
+    id: &ObjectId,
+    (fate, wish): (Option<&Fate>, Option<bool>),
+    now: OffsetDateTime,
+) {
     // It is there again, or goes for another reason this time.
     let begins = |known: &Fate| !known.dying;
     let again = fate.is_some_and(|fate| !fate.dying)
@@ -138,33 +216,49 @@ pub fn note(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: Of
     let Some(known) = observed.children.get(id).map(|child| &child.fate) else {
         return;
     };
-    if known.moving && fate.is_none_or(|fate| !fate.moving) {
+    let rests = fate.is_none_or(|fate| !fate.moving);
+    if rests && (known.moving || fate.is_some_and(|fate| has_moved(id.kind, known, fate))) {
         moved(observed, id, now);
     }
-    note_end(observed, id, fate, now);
+    note_end(observed, id, (fate, wish), now);
+}
+
+/// Whether a Kustomization was at work on something new, although nobody saw it at that.
+fn has_moved(kind: Kind, before: &Fate, after: &Fate) -> bool {
+    kind == Kind::Kustomization && before.done != after.done
+}
+
+/// The same of the root, as it was and as it is.
+pub fn root_moved(kind: Kind, before: &Object, after: &Object) -> bool {
+    let [before, after] = [before, after].map(|live| Fate::of_root(kind, live));
+    !after.moving && (before.moving || has_moved(kind, &before, &after))
 }
 
 /// A Kustomization is done with what was new to it.
 pub fn moved(observed: &mut Observed, id: &ObjectId, now: OffsetDateTime) {
-    observed.moved.retain(|_, at| (now - *at).abs() < LATE);
+    observed.moved.retain(|_, at| (now - *at).abs() < KEPT);
     if observed.moved.len() < MAX_KEPT {
         observed.moved.insert(id.clone(), now);
     }
 }
 
-fn note_end(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: OffsetDateTime) {
-    let known = observed.children.get(id).map(|child| &child.fate);
+fn note_end(
+    observed: &mut Observed,
+    id: &ObjectId,
+    (fate, wish): (Option<&Fate>, Option<bool>),
+    now: OffsetDateTime,
+) {
     if fate.is_some_and(|fate| !fate.dying) {
         return;
     }
-    let begins = known.filter(|known| known.pinned && known.prunes && !known.dying);
-    let Some(owner) = begins.and_then(|known| known.owner.as_ref()) else {
+    let Some(owner) = begins(observed, id) else {
         return;
     };
-    let wish = match owner.kind {
+    let began = fate.and_then(|fate| fate.began);
+    let wish = wish.unwrap_or_else(|| match owner.kind {
         Kind::Application => gives_up(observed, owner, id),
-        _ => takes_away(observed, owner, now),
-    };
+        _ => takes_away(observed, owner, (began, now)),
+    });
     if wish {
         return;
     }
@@ -175,18 +269,37 @@ fn note_end(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: Of
     }
 }
 
+/// Who brought an object that begins to go, and whose end would take with it what it brought.
+fn begins<'a>(observed: &'a Observed, id: &ObjectId) -> Option<&'a ObjectId> {
+    let known = observed.children.get(id).map(|child| &child.fate);
+    let known = known.filter(|known| known.pinned && known.prunes && !known.dying);
+    known?.owner.as_ref()
+}
+
 /// Whether an object that a Kustomization brought goes because of that one: it follows a commit that has it no more, or
-/// goes itself.
-fn takes_away(observed: &Observed, owner: &ObjectId, now: OffsetDateTime) -> bool {
-    let done = observed.moved.get(owner);
-    if done.is_some_and(|at| (now - *at).abs() < LATE) {
+/// goes itself. What is heard late, because a watch was cut, is told by when it `began`.
+fn takes_away(
+    observed: &Observed,
+    owner: &ObjectId,
+    (began, now): (Option<OffsetDateTime>, OffsetDateTime),
+) -> bool {
+    let done = observed.moved.get(owner).map(|at| (now - *at).abs());
+    if done.is_some_and(|ago| ago < LATE) {
         return true;
     }
+    let before = |done_at: Option<OffsetDateTime>| {
+        let both = began.zip(done_at);
+        done.is_some_and(|ago| ago < KEPT) && both.is_some_and(|(began, at)| began <= at + LATE)
+    };
     if let Some(root) = observed.objects.get(owner) {
-        return moving(root.generation, &root.fields);
+        let root = Fate::of_root(owner.kind, root);
+        return root.moving || before(root.done_at);
     }
-    let owner = observed.children.get(owner);
-    owner.is_none_or(|owner| owner.fate.moving || owner.fate.dying)
+    match observed.children.get(owner).map(|owner| &owner.fate) {
+        Some(owner) => owner.moving || owner.dying || before(owner.done_at),
+        // It is gone, unless it is one of those that are not known.
+        None => !observed.cut.contains(&owner.kind),
+    }
 }
 
 /// Whether an Application that an Application brought goes because of that one: it says which ones its commit has no
@@ -195,8 +308,10 @@ fn gives_up(observed: &Observed, owner: &ObjectId, id: &ObjectId) -> bool {
     if let Some(root) = observed.objects.get(owner) {
         return taken(root.fields.get("status")).any(|taken| taken == *id);
     }
-    let owner = observed.children.get(owner).map(|owner| &owner.fate);
-    owner.is_none_or(|owner| owner.dying || owner.takes.contains(id))
+    match observed.children.get(owner).map(|owner| &owner.fate) {
+        Some(owner) => owner.dying || owner.takes.contains(id),
+        None => !observed.cut.contains(&owner.kind),
+    }
 }
 
 /// The CRDs whose objects are to be let go without a prune.

@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::hours(2);
 /// How long a fetch may take, unless the `GitRepository` says otherwise (its CRD).
 const FETCH: Duration = Duration::seconds(60);
 /// The longest queue that is waited for.
-pub(super) const LONGEST_QUEUE: Duration = Duration::minutes(15);
+const LONGEST_QUEUE: Duration = Duration::minutes(15);
 
 /// How long a worker may be with an object: from when it said so to when its timeouts are over. Argo CD says only when it was
 /// done with one.
@@ -173,6 +173,22 @@ fn concurrent(install: &Install, observed: &Observed, asked: &ObjectId) -> Optio
 }
 
 impl History {
+    /// Until when the controller of an object of this `kind` had no worker left for an answer that it owes since then.
+    pub(super) fn working_until(
+        &self,
+        now: OffsetDateTime,
+        kind: Kind,
+        owed: OffsetDateTime,
+    ) -> Option<OffsetDateTime> {
+        match kind {
+            Kind::Kustomization => self.at_work,
+            // One worker of Argo CD's may hang while the others go on.
+            Kind::Application => self.at_work.filter(|_| now - owed < LONGEST_QUEUE),
+            Kind::HelmRelease => self.releasing,
+            _ => None,
+        }
+    }
+
     /// Notes when the controller had no worker left, for until then it could not answer, since when each workload does not
     /// work, how often its Pods failed, and since when each answer is owed.
     pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {

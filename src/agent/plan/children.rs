@@ -97,6 +97,16 @@ pub fn count(observed: &Observed) -> (usize, usize) {
     (all.count(), troubled.count())
 }
 
+/// How many there are, for people: of more than are looked at nobody knows.
+pub fn told(observed: &Observed) -> String {
+    let (total, _) = count(observed);
+    if observed.cut.iter().any(|kind| !kind.is_source()) {
+        format!("{total} (and more, which are not looked at)")
+    } else {
+        total.to_string()
+    }
+}
+
 fn class(reason: &str, message: &str) -> Class {
     if let Some(class) = argocd::class(reason, message) {
         return class;
@@ -183,7 +193,7 @@ mod tests {
         let waits = Some(("DependencyNotReady", "dependency 'apps/a' is not ready"));
         let seen = observed(&[("a", Some(("BuildFailed", "x"))), ("b", waits)]);
         assert_eq!(found(&seen), [(Class::BuildFailed, "a".to_owned())]);
-        assert_eq!(count(&seen), (2, 2));
+        assert_eq!((count(&seen), told(&seen).as_str()), ((2, 2), "2"));
         let alone = observed(&[("b", waits)]);
         assert_eq!(found(&alone), [(Class::DependencyNotReady, "b".to_owned())]);
     }
@@ -199,6 +209,15 @@ mod tests {
         Arc::make_mut(&mut seen.children).insert(project, Child::default());
         assert_eq!(found(&seen), []);
         assert_eq!(count(&seen), (1, 1), "it is not Ready yet");
+    }
+
+    #[test]
+    fn a_list_that_was_cut_is_told_as_one() {
+        let mut seen = observed(&[("a", None)]);
+        seen.cut.insert(Kind::GitRepository);
+        assert_eq!(told(&seen), "1", "of a source what follows it tells");
+        seen.cut.insert(Kind::Kustomization);
+        assert_eq!(told(&seen), "1 (and more, which are not looked at)");
     }
 
     #[test]

@@ -272,7 +272,8 @@ fn follows(moment: &Moment<'_>, id: &ObjectId) -> Component {
 
 /// What the catalog brought.
 fn below(moment: &Moment<'_>) -> Component {
-    let (total, troubled) = children::count(moment.observed);
+    let (_, troubled) = children::count(moment.observed);
+    let total = children::told(moment.observed);
     let finding = ripe(moment).find(|f| children::is_child(moment.observed, f));
     let found = match finding {
         Some(f) => format!("{troubled} of {total} not Ready: {}", told(f)),

@@ -8,7 +8,7 @@ use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{barred, busy, failed, full, latent, redis, silence, undecodable};
+use super::{barred, busy, failed, full, latent, redis, silence, superseded, undecodable};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::bundle::{Kind, ObjectId};
@@ -100,7 +100,7 @@ pub(super) fn workloads(
         let Some(live) = observed.objects.get(id) else {
             continue;
         };
-        found.extend(superseded(id, live, observed));
+        found.extend(superseded::found(observed, (id, live)));
         let named = found
             .iter()
             .any(|f| f.object == *id && f.class != Class::SuspendedByHuman);
@@ -112,31 +112,20 @@ pub(super) fn workloads(
             .iter()
             .find_map(|pod| pod_fault(pod))
             .or_else(|| barred(now, observed, (id, live)))
-            .unwrap_or_else(|| (Class::NotAvailable, "is not available".to_owned()));
+            .unwrap_or_else(|| {
+                let text = if pods.is_empty() && observed.pods_cut {
+                    "is not available; its namespace has more Pods than are looked at, and none of those is its own"
+                } else {
+                    "is not available"
+                };
+                (Class::NotAvailable, text.to_owned())
+            });
         let mut finding = Finding::new(class, id, evidence);
         // Only what failed on a node is dropped.
         finding.reported = class == Class::Unschedulable;
         found.push(finding);
     }
     failed::left(install, observed, found);
-}
-
-/// A StatefulSet waits for its Pod to become ready before it makes one of a newer version: a Pod that never does so
-/// is waited for without an end.
-fn superseded(id: &ObjectId, live: &Object, observed: &Observed) -> Option<Finding> {
-    let update = live.text("/status/updateRevision");
-    let known = live.number("/status/observedGeneration") >= live.generation;
-    if id.kind != Kind::StatefulSet || update.is_empty() || !known {
-        return None;
-    }
-    let old = |pod: &&Pod| !pod.ready && !pod.revision.is_empty() && pod.revision != update;
-    let pod = pods_of(observed, &id.name).find(old)?;
-    let why = pod
-        .waiting
-        .as_ref()
-        .map_or("is not ready", |(reason, _)| reason);
-    let text = format!("its Pod of a former version is waited for: {why}");
-    Some(Finding::new(Class::PodSuperseded, id, text))
 }
 
 pub(super) fn pods_of<'a>(observed: &'a Observed, app: &'a str) -> impl Iterator<Item = &'a Pod> {
@@ -199,12 +188,7 @@ pub(super) fn roots(
 ) {
     // Then the controller gets the time to answer that it had not.
     let blind = history.blind_until(now);
-    let mute = |id: &ObjectId, asked: OffsetDateTime| {
-        // One worker of Argo CD's may hang while the others go on.
-        let queued = id.kind == Kind::Kustomization
-            || id.kind == Kind::Application && now - asked < busy::LONGEST_QUEUE;
-        blind.max(history.at_work.filter(|_| queued))
-    };
+    let mute = |id: &ObjectId, owed| blind.max(history.working_until(now, id.kind, owed));
     for id in install.roots() {
         let Some(live) = observed.objects.get(id) else {
             continue;
@@ -275,7 +259,8 @@ pub(super) fn canaries(
             continue;
         };
         let owed = history.owed_since(id, live, probe);
-        let busy = history.blind_until(now).max(history.releasing);
+        let working = history.working_until(now, id.kind, owed);
+        let busy = history.blind_until(now).max(working);
         let since = owed.max(busy.unwrap_or(owed));
         let mut pods = pods_of(observed, &controller.name);
         if !probe.answered && pods.any(|pod| is_silent(pod, now - WEDGED, since)) {

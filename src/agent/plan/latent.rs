@@ -232,7 +232,8 @@ fn leader(
         );
         return Some(Finding::new(Class::ClockSkew, id, text));
     }
-    let held = observed.pods.contains_key(&lease.holder);
+    // One that is not known may be there where not all are.
+    let held = observed.pods_cut || observed.pods.contains_key(&lease.holder);
     let waits =
         pods_of(observed, &id.name).any(|pod| pod.created.is_some_and(|at| now - at > STUCK));
     let stuck = lease.seen - lease.renewed > STUCK && !held && waits;

@@ -59,8 +59,8 @@ fn hangs_on_root(install: &Install, observed: &Observed, from: ObjectId) -> bool
             return true;
         }
         let Some(child) = observed.children.get(&at) else {
-            // Not heard of yet, which is no reason to write over what it brought.
-            return observed.awaited.contains(&at.kind);
+            // Not heard of yet, or one of more than are known, which is no reason to write over what it brought.
+            return observed.awaited.contains(&at.kind) || observed.cut.contains(&at.kind);
         };
         let Some(owner) = child.fate.owner.clone() else {
             return false;

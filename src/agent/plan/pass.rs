@@ -141,6 +141,7 @@ fn looks_itself(action: &Action) -> bool {
         | Action::WriteSecret
         | Action::RestartPods { .. }
         | Action::DropFailed
+        | Action::DropSuperseded
         | Action::CutRights { .. }
         | Action::ScaleToZero
         | Action::Release

@@ -21,6 +21,7 @@ use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
+mod deaf;
 mod harm;
 mod lift;
 pub mod mark;

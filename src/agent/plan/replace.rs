@@ -31,6 +31,20 @@ pub fn is_unverified(wished: &Assignment) -> bool {
 /// of them is given to end, and a little. Whatever lives on after that can do no harm.
 pub const ENDS: Duration = Duration::from_secs(75);
 
+/// So long the API server's refusal to free sync objects is waited out on the way back. An engine without rights and Pods prunes
+/// nothing, so that what was in force need not wait for them; they are not deleted before they are free.
+pub const REFUSED: Duration = ENDS;
+
+/// Since when the API server refuses to free sync objects, after this step; none = it does not.
+pub fn refused<T>(next: &Next, since: Option<T>, now: T) -> Option<T> {
+    match next {
+        Next::Pinned(_) => since.or(Some(now)),
+        // Nothing was tried.
+        Next::Wait(_) => since,
+        Next::Do(_) | Next::Ends(_) | Next::Unpin | Next::Still => None,
+    }
+}
+
 /// Since when the Pods of the engine that is removed are waited for: as this agent `found`, or, on the way back, since before
 /// it. What outlived its time then is not given it once more.
 pub fn ending(change: &Change, found: Option<OffsetDateTime>) -> Option<OffsetDateTime> {
@@ -51,7 +65,7 @@ pub fn waits<T>(next: &Next, (since, late): (Option<T>, bool), now: T) -> Option
         Next::Ends(_) => since.or(Some(now)),
         Next::Wait(_) => since,
         // Where that was not late, they have ended.
-        Next::Unpin | Next::Still => since.filter(|_| late),
+        Next::Unpin | Next::Pinned(_) | Next::Still => since.filter(|_| late),
     }
 }
 
@@ -85,6 +99,8 @@ pub enum Next {
     Ends(String),
     /// Take its finalizers from its sync objects: nobody puts them back now.
     Unpin,
+    /// The API server refused to let one of them go: which, why, and what to do, for people. Only a step itself shows that.
+    Pinned(String),
     /// It stands still.
     Still,
 }
@@ -123,7 +139,7 @@ pub fn next(remains: &Remains, late: bool) -> Next {
 pub fn words(next: &Next) -> String {
     match next {
         Next::Do(acts) => format!("its rights and controllers go, {} to do", acts.len()),
-        Next::Wait(what) | Next::Ends(what) => what.clone(),
+        Next::Wait(what) | Next::Ends(what) | Next::Pinned(what) => what.clone(),
         Next::Unpin => "its sync objects are told to take nothing with them".to_owned(),
         Next::Still => "it stands still".to_owned(),
     }
@@ -142,10 +158,18 @@ pub fn lacks(change: &Change, install: &Install, observed: &Observed) -> Option<
         return None;
     }
     let mut children = observed.children.iter();
-    children.find_map(|(id, child)| {
+    let fails = children.find_map(|(id, child)| {
         let (reason, message) = child.trouble.as_ref()?;
         Some(format!("{id} fails: {reason}: {message}"))
-    })
+    });
+    let unknown = || {
+        let kind = observed.cut.iter().find(|kind| !kind.is_source())?;
+        Some(format!(
+            "there are more {} than are looked at, so that not all are known to work; split the catalog, or keep the engine",
+            kind.resource().2
+        ))
+    };
+    fails.or_else(unknown)
 }
 
 /// The CRDs of the engine that goes: they stay, and what the catalog brought of their kinds does not.

@@ -164,7 +164,8 @@ fn is_another_pod(
 ) -> bool {
     let name = install.controller(id).name;
     let mut pods = health::pods_of(observed, &name);
-    !pods.any(|pod| pod.running.or(pod.created).is_some_and(|at| at <= since))
+    let there = pods.any(|pod| pod.running.or(pod.created).is_some_and(|at| at <= since));
+    !there && !observed.pods_cut
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub struct Observed {
     pub listed: BTreeMap<Kind, u64>,
     /// The Pods of the engine's namespace, by name.
     pub pods: BTreeMap<String, Arc<Pod>>,
+    /// Whether there are more Pods than are known.
+    pub pods_cut: bool,
     /// When the Pods were last listed or their watch was last heard.
     pub pods_at: Option<OffsetDateTime>,
     /// When the agent began to look.
@@ -44,6 +46,10 @@ pub struct Observed {
     pub awaited: BTreeSet<Kind>,
     /// The sync objects below the root, in all namespaces.
     pub children: Arc<BTreeMap<ObjectId, Child>>,
+    /// Kinds of sync objects of which there are more than are known: that one is not known says nothing then.
+    pub cut: BTreeSet<Kind>,
+    /// Sources in other namespaces than the engine's; some of them, where there are many.
+    pub sources: BTreeSet<ObjectId>,
     /// Those that went a moment ago and that nobody would make again, and when they went.
     pub lost: Arc<BTreeMap<ObjectId, (OffsetDateTime, Arc<Value>)>>,
     /// Sync objects that Git still brings, and when each began to go a moment ago.

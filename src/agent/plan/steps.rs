@@ -163,9 +163,11 @@ pub(super) fn releases(install: &Install, observed: &Observed, finding: &Finding
     }
 }
 
-/// The controllers that would prune now: Argo CD's only for an Application that says so, and else stay at work.
+/// The controllers that would prune now: Argo CD's only for an Application that says so, and else stay at work,
+/// where all of them are known.
 fn pruners(install: &Install, observed: &Observed) -> &'static [(Kind, &'static str)] {
     let idle = install.traits.kind == EngineKind::Argocd
+        && !observed.cut.contains(&Kind::Application)
         && !observed.children.values().any(|child| child.prunes);
     if idle { &[] } else { install.traits.pruners }
 }
@@ -225,7 +227,8 @@ fn remedy(
             Some(to) => one(Action::Migrate { to }),
             None => Vec::new(),
         },
-        Class::RedisDown | Class::PodSuperseded => one(Action::RestartPods { before: now }),
+        Class::RedisDown => one(Action::RestartPods { before: now }),
+        Class::PodSuperseded => one(Action::DropSuperseded),
         Class::LeaderStuck => match observed.leases.get(&id.name) {
             Some(lease) => one(Action::FreeLease {
                 uid: lease.uid.clone(),

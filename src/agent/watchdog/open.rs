@@ -17,8 +17,8 @@ use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 use crate::agent::fitting;
 use crate::clock;
+use crate::manifests::OPEN_HEALS_MAP as NAME;
 
-const NAME: &str = "linesman-open-heals";
 const HEALS: &str = "heals.json";
 /// Up to 300 KiB.
 const BUDGETS: &str = "budgets.json";

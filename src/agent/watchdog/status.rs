@@ -290,7 +290,8 @@ fn unready(moment: &Moment<'_>) -> Because {
         .filter(|f| children::is_child(moment.observed, f))
         .collect();
     let first = found.first()?;
-    let (total, troubled) = children::count(moment.observed);
+    let (_, troubled) = children::count(moment.observed);
+    let total = children::told(moment.observed);
     let named: Vec<String> = found.iter().map(|f| text(f)).collect();
     let text = format!(
         "{troubled} of {total} sync objects: {}; {}",

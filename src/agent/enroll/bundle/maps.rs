@@ -16,7 +16,7 @@ use crate::agent::plan::change::{Change, Form};
 use crate::manifests::{BUNDLE_MAP, CHANGE_MAP};
 
 /// In [`BUNDLE_MAP`].
-pub(super) const PACKED: &str = "bundle.zst";
+pub(in crate::agent::enroll) const PACKED: &str = "bundle.zst";
 /// In [`BUNDLE_MAP`]: where its objects live.
 pub(in crate::agent::enroll) const NAMESPACE: &str = "namespace";
 /// In [`CHANGE_MAP`]: the bundle of [`Change::from`].

@@ -27,7 +27,8 @@ enum Stands {
 
 impl Keeper {
     /// Before what was in force comes back, the engine that failed stands still; none = it does. Its Pods are waited for only
-    /// so long: one on a node that is gone ends never.
+    /// so long: one on a node that is gone ends never. So are sync objects that the API server refuses to free: without rights
+    /// and Pods nobody prunes by them, and they stay until they are free.
     pub(super) async fn stills_on_the_way_back(
         &mut self,
         held: &mut InForce,
@@ -39,37 +40,72 @@ impl Keeper {
         };
         let since = self.ending.as_ref().map(|(since, _)| *since);
         let late = since.is_some_and(|since| since.elapsed() >= replace::ENDS);
-        if let Stands::Not(next, what) = self.still(held, change, (rest, late)).await? {
+        let stands = self.still(held, change, (rest, late)).await;
+        let stands = stands.with_context(|| {
+            let (from, to) = (held.form.words(), change.from.words());
+            format!(
+                "{to} does not come back before {from} stands still; if this goes on, mend what the API server refuses, or \
+                 'linesman cluster readopt' gives the agent its rights again"
+            )
+        })?;
+        let mut refused = None;
+        if let Stands::Not(next, what) = stands {
             let now = Instant::now();
             let waits = |next| replace::waits(next, (since, late), now);
             let since = next.as_ref().and_then(waits);
+            let pinned = |next| replace::refused(next, self.pinned, now);
+            self.pinned = next.as_ref().and_then(pinned);
             let before = self.ending.take().map(|(_, left)| left);
-            let left = match next {
-                Some(replace::Next::Ends(left)) => left,
+            let left = match &next {
+                Some(replace::Next::Ends(left)) => left.clone(),
                 _ => before.unwrap_or_default(),
             };
             self.ending = since.map(|since| (since, left));
-            return Ok(Some(what));
-        }
-        if let Some((since, left)) = self.ending.as_ref().filter(|_| late) {
-            warn!(
-                left,
-                "what was in force before comes back without their end"
-            );
-            let seconds = replace::ENDS.as_secs();
-            let text = format!(
-                "; {left}: without rights they were not waited for longer than {seconds} s, look at them"
-            );
-            if let Some(change) = &mut held.change {
-                let why = change.failed.get_or_insert_default();
-                if !why.ends_with(&text) {
-                    why.push_str(&text);
+            let long = |since: Instant| since.elapsed() >= replace::REFUSED;
+            match next {
+                Some(replace::Next::Pinned(why)) if self.pinned.is_some_and(long) => {
+                    refused = Some(why);
                 }
-                change.ending = Some(clock::rfc3339(clock::now() - since.elapsed()));
-                self.remember(change, None).await?;
+                _ => return Ok(Some(what)),
             }
         }
+        self.tell_left(held, (late, refused)).await?;
         Ok(None)
+    }
+
+    /// Notes why what was in force comes back beside something that is left of the engine that failed.
+    async fn tell_left(
+        &self,
+        held: &mut InForce,
+        (late, refused): (bool, Option<String>),
+    ) -> Result<()> {
+        let ending = self.ending.as_ref().filter(|_| late);
+        let pods = ending.map(|(_, left)| {
+            let seconds = replace::ENDS.as_secs();
+            format!(
+                "{left}: without rights they were not waited for longer than {seconds} s, look at them"
+            )
+        });
+        let refused = refused.map(|why| {
+            let seconds = replace::REFUSED.as_secs();
+            format!("{why}; that was not waited for longer than {seconds} s, and it is not deleted before")
+        });
+        let texts: Vec<String> = pods.into_iter().chain(refused).collect();
+        let Some(change) = held.change.as_mut().filter(|_| !texts.is_empty()) else {
+            return Ok(());
+        };
+        for text in texts {
+            warn!(text, "what was in force before comes back all the same");
+            let why = change.failed.get_or_insert_default();
+            let text = format!("; {text}");
+            if !why.contains(&text) {
+                why.push_str(&text);
+            }
+        }
+        if let Some((since, _)) = ending {
+            change.ending = Some(clock::rfc3339(clock::now() - since.elapsed()));
+        }
+        self.remember(change, None).await
     }
 
     /// Makes the engine in force stand still.

@@ -36,10 +36,7 @@ impl Scope {
             What::Pods => {
                 let name = live.metadata.name.clone()?;
                 let pod = Arc::new(project::pod(live.try_parse().ok()?));
-                view.0.send_if_modified(|seen| {
-                    let before = seen.pods.insert(name, Arc::clone(&pod));
-                    before != Some(pod)
-                });
+                found::pod(view, name, Some(pod));
             }
             What::Witnesses(kind) => {
                 if let Some(id) = self.id(kind, &live) {
@@ -80,11 +77,7 @@ impl Scope {
                     found::witness(view, id, None);
                 }
             }
-            What::Pods => {
-                let name = live.metadata.name?;
-                view.0
-                    .send_if_modified(|seen| seen.pods.remove(&name).is_some());
-            }
+            What::Pods => found::pod(view, live.metadata.name?, None),
             What::Objects(_) | What::Leases | What::Elsewhere => {}
         }
         Some(version)

@@ -101,7 +101,7 @@ faults! {
         advice "look at the new Pod: the old one serves until it is restarted";
     ReadyButUseless: 10, Budget::PerHour(5), 0 s;
         seen "arguments, environment or ServiceAccount of a controller differ from last known good; or it runs, has had no answer to a probe for as long as `QueueWedged`, and somebody changed it; or Git owns it, somebody else changed it, \
-              and it fails as often as `CrashLoop` and `OomKilled` say, or kustomize-controller has fetched nothing from it for 45 s";
+              and it fails as often as `CrashLoop` and `OomKilled` say, kustomize-controller has fetched nothing from it for 45 s, or it was told to look at its own namespace alone where its objects are in others, too";
         evidence "the fields; who wrote them and when";
         does "applies the fields as last known good; what somebody added goes once the controller has been down for 30 s";
         advice "";
@@ -291,7 +291,7 @@ faults! {
         does "reports; a root's path is mended as `SourceAltered`";
         advice "commit the directory that it names to the catalog";
     BadEngineCommit: 43, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer or serves nobody, fails again and again as `CrashLoop` and `OomKilled` say, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
+        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer, serves nobody or was told to look at its own namespace alone (`--watch-all-namespaces=false`) where its objects are in others, too, fails again and again as `CrashLoop` and `OomKilled` say, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
         evidence "what the Pod waits for; the commit and the fields that it changed";
         does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again; or when somebody says so at the hub";
         advice "";
@@ -372,7 +372,7 @@ faults! {
     PodSuperseded: 0, Budget::PerHour(5), 5 s;
         seen "a StatefulSet waits for a Pod of a former version that does not become ready";
         evidence "what the Pod waits for";
-        does "deletes the Pod: it comes back in the version that is wanted";
+        does "deletes that Pod, and none that is ready: it comes back in the version that is wanted";
         advice "";
     ObjectAltered: 0, Budget::PerHour(5), 0 s;
         seen "fields of an object of the install differ, and no other class names it";

@@ -239,9 +239,9 @@ fn a_pod_of_a_former_version_is_only_in_the_way_while_it_is_not_ready() {
         };
         observed.pods = [("0".to_owned(), Arc::new(pod))].into();
         let id = ObjectId { kind, ..id.clone() };
-        superseded(&id, &live, &observed).map(|f| f.evidence)
+        superseded::found(&observed, (&id, &live)).map(|f| f.evidence)
     };
-    let text = "its Pod of a former version is waited for: is not ready";
+    let text = "its Pod of a former version is waited for: 0: is not ready";
     let set = Kind::StatefulSet;
     assert_eq!(told(set, "new", 0, false, "old").as_deref(), Some(text));
     assert_eq!(told(set, "new", -1, false, "old").as_deref(), Some(text));

@@ -82,6 +82,10 @@ fn leases_tell_a_stuck_leader_and_a_wrong_clock() {
     ] {
         assert_eq!(classes(&observed), expected, "{what}");
     }
+    // Where there are more Pods than are known, its holder may be one of them.
+    let mut many = observed("old", 71, &[("new", pod(71))]);
+    many.pods_cut = true;
+    assert_eq!(classes(&many), []);
 }
 
 /// F56.

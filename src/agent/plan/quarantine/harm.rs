@@ -4,6 +4,7 @@
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::deaf::deaf;
 use super::unreached::unreached;
 use super::{commit, owner, shield};
 use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
@@ -114,6 +115,7 @@ pub fn spoilt(
     }
     let dies = || often(now, observed, history, (&id.name, live.written));
     let why = unreached(now, install, observed, history, (id, live));
+    let why = why.or_else(|| deaf(install, observed, (id, live)));
     why.or_else(|| dies().map(|(_, text)| text))
 }
 
@@ -157,8 +159,7 @@ fn blamed(
     let complaint = complaint.or_else(|| refused_to_apply(install, observed, id));
     complaint.or_else(|| {
         let silent = install.roots().find(|root| {
-            let owed = observed.objects.get(*root);
-            let owed = owed.and_then(|said| history.owed_after(now, (root, said), Some(since)));
+            let owed = owed(now, observed, history, (root, Some(since)));
             owed.is_some_and(|at| now - at > DEAF)
         })?;
         deafens(id.kind).then(|| format!("nobody answers for {silent}"))
@@ -247,6 +248,22 @@ fn window(live: &Object) -> Duration {
     WINDOW.max(Duration::seconds(deadline))
 }
 
+/// Since when an answer is owed to a question that was asked after something was `changed`, and could have been given: one with an
+/// object for each of its workers has none left for it, and an upgrade that is at work is not to be called off for that.
+fn owed(
+    now: OffsetDateTime,
+    observed: &Observed,
+    history: &History,
+    (asked, changed): (&ObjectId, Option<OffsetDateTime>),
+) -> Option<OffsetDateTime> {
+    let said = observed.objects.get(asked)?;
+    let owed = history.owed_after(now, (asked, said), changed)?;
+    let working = history.working_until(now, asked.kind, owed);
+    let blind = history.blind_until(now);
+    let blind = blind.filter(|_| asked.kind == Kind::HelmRelease);
+    Some(working.max(blind).map_or(owed, |until| until.max(owed)))
+}
+
 /// A part that runs and does not do its work: nobody answers a question that was asked after the change, or the root
 /// complains of it.
 fn silent(
@@ -256,16 +273,9 @@ fn silent(
     history: &History,
     (id, live): (&ObjectId, &Object),
 ) -> Option<String> {
-    // One with a release for each of its workers has none left for an answer.
-    let busy = |asked: &ObjectId| {
-        let until = history.blind_until(now).max(history.releasing);
-        until.filter(|_| asked.kind == Kind::HelmRelease)
-    };
     let mut asked = install.roots().chain(install.canaries());
     let asked = asked.find(|asked| {
-        let owed = observed.objects.get(*asked);
-        let owed = owed.and_then(|said| history.owed_after(now, (asked, said), live.written));
-        let owed = owed.map(|at| busy(asked).map_or(at, |until| at.max(until)));
+        let owed = owed(now, observed, history, (asked, live.written));
         install.controller(asked) == *id && owed.is_some_and(|at| now - at > UNANSWERED)
     });
     let asked = asked.or_else(|| witness::owed(now, install, observed, (id, live.written)));

@@ -7,7 +7,7 @@ use time::{Duration, OffsetDateTime};
 use super::*;
 use crate::agent::engine::Site;
 use crate::agent::plan::change::{self, Form, Place};
-use crate::agent::plan::tests::{desired_of, install_of, start};
+use crate::agent::plan::tests::{Cluster, desired_of, install_of, start};
 use crate::clock::rfc3339;
 use crate::manifests::EngineNamespaces;
 use crate::wire::api::{EngineKind, SignerRef};
@@ -83,6 +83,7 @@ fn what_comes_behind_the_wait_for_pods_does_not_begin_it_anew() {
         (&ends, None, false, Some(9)),
         (&ends, Some(1), false, Some(1)),
         (&Next::Unpin, Some(1), true, Some(1)),
+        (&Next::Pinned(String::new()), Some(1), true, Some(1)),
         (&Next::Still, Some(1), true, Some(1)),
         // They ended in time, or there were none.
         (&Next::Unpin, Some(1), false, None),
@@ -92,6 +93,44 @@ fn what_comes_behind_the_wait_for_pods_does_not_begin_it_anew() {
         let waits = waits(step, (since, late), 9);
         assert_eq!(waits, expected, "{step:?} {since:?} {late}");
     }
+}
+
+/// Those that are not known may fail, and then the other engine would have taken the place all the same.
+#[test]
+fn an_engine_takes_no_place_where_not_all_sync_objects_are_known() {
+    for kind in BOTH {
+        let cluster = Cluster::working_of(kind);
+        let change = began(kind.other(), kind, 1, start());
+        let mut observed = cluster.observed();
+        assert_eq!(lacks(&change, &cluster.install, &observed), None);
+        observed.cut.insert(Kind::GitRepository);
+        assert_eq!(lacks(&change, &cluster.install, &observed), None);
+        observed.cut.insert(Kind::Application);
+        let said = lacks(&change, &cluster.install, &observed);
+        assert!(said.is_some_and(|said| said.starts_with("there are more applications than")));
+    }
+}
+
+/// W25: an admission policy may refuse what frees a sync object for as long as it is there.
+#[test]
+fn a_refusal_is_waited_out_from_the_first_one_on_and_ends_with_the_next_success() {
+    let pinned = Next::Pinned(String::new());
+    let slow = Next::Wait(String::new());
+    for (step, since, expected) in [
+        (&pinned, None, Some(9)),
+        (&pinned, Some(1), Some(1)),
+        // The API server is slow in between.
+        (&slow, Some(1), Some(1)),
+        (&slow, None, None),
+        (&Next::Unpin, Some(1), None),
+        (&Next::Still, Some(1), None),
+        // Somebody brought the engine back to life.
+        (&Next::Do(Vec::new()), Some(1), None),
+        (&Next::Ends(String::new()), Some(1), None),
+    ] {
+        assert_eq!(refused(step, since, 9), expected, "{step:?} {since:?}");
+    }
+    assert_eq!(words(&Next::Pinned("why".to_owned())), "why");
 }
 
 /// A Pod that never ends was waited for before what was in force came back, and as long once more before the rest of it went.

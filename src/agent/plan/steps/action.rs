@@ -47,6 +47,8 @@ pub enum Action {
     },
     /// Delete the controller's Pods that have failed for good.
     DropFailed,
+    /// Delete the Pods of a StatefulSet's former version that do not become ready; those that are ready go on.
+    DropSuperseded,
     /// Ask its controller to reconcile now.
     Nudge,
     /// Have a controller's Pods made at once, if a dry run says that the API server takes them.
@@ -124,6 +126,7 @@ impl Action {
             | Self::Recreate { .. }
             | Self::RestartPods { .. }
             | Self::DropFailed
+            | Self::DropSuperseded
             | Self::Unpin { .. }
             | Self::FreeLease { .. }
             | Self::Terminate
@@ -159,6 +162,7 @@ impl Action {
             Self::WriteSecret => "write-key",
             Self::RestartPods { .. } => "restart",
             Self::DropFailed => "drop-failed",
+            Self::DropSuperseded => "drop-superseded",
             Self::Nudge => "nudge",
             Self::Retry => "retry",
             Self::CutRights { .. } => "cut-rights",

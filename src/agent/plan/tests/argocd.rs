@@ -288,7 +288,7 @@ fn a_pod_of_a_former_version_that_is_waited_for_is_deleted() {
         history.saw(cluster.now, &before);
         let later = cluster.now + Duration::seconds(6);
         let plan = plan(later, &cluster.install, &observed, &history);
-        let expected = (Class::PodSuperseded, "restart", CONTROLLER);
+        let expected = (Class::PodSuperseded, "drop-superseded", CONTROLLER);
         assert_eq!(
             remedies(&plan).contains(&expected),
             restarted,

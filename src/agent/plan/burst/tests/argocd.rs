@@ -153,6 +153,19 @@ fn what_the_application_that_brought_them_gives_up_is_left_to_it() {
     assert_eq!(actions, [""; 0], "one deletion, and what follows from it");
 }
 
+/// Which of more than are known brought them, and whether any would prune, nobody can tell then: the engine is kept from it.
+#[test]
+fn where_not_all_applications_are_known_none_counts_as_gone() {
+    for (cut, expected) in [(false, &[][..]), (true, &GUARDED)] {
+        let mut place = Place::of(EngineKind::Argocd);
+        if cut {
+            place.seen.cut.insert(Kind::Application);
+        }
+        let actions = place.three_go(|name| live(name, "unknown"));
+        assert_eq!(actions, expected, "{cut}");
+    }
+}
+
 /// W44: the rights do not come back while one of them still goes.
 #[test]
 fn the_guard_goes_on_until_the_last_application_is_let_go() {

@@ -36,13 +36,13 @@ fn an_end_of_work_is_remembered_as_long_as_its_deletions_may_be_heard_of_and_so_
         moved(&mut place.seen, &app(name), now + later);
         place.seen.moved.clone()
     };
-    let just = LATE - Duration::SECOND;
+    let just = KEPT - Duration::SECOND;
     let first = (app("a"), now);
     assert_eq!(at("a", Duration::ZERO), BTreeMap::from([first.clone()]));
     let second = (app("b"), now + just);
     assert_eq!(at("b", just), BTreeMap::from([first, second.clone()]));
-    let third = (app("c"), now + LATE);
-    assert_eq!(at("c", LATE), BTreeMap::from([second, third]));
+    let third = (app("c"), now + KEPT);
+    assert_eq!(at("c", KEPT), BTreeMap::from([second, third]));
     for (there, then) in [(MAX_KEPT - 1, MAX_KEPT), (MAX_KEPT, MAX_KEPT)] {
         let all = (0..there).map(|n| (app(&format!("d{n}")), now));
         place.seen.moved = all.collect();

@@ -177,7 +177,7 @@ impl World {
                 Act::CutRights { .. } => engine.rights = false,
                 Act::ScaleToZero(_) => engine.replicas = false,
             },
-            Next::Wait(_) | Next::Ends(_) => {}
+            Next::Wait(_) | Next::Ends(_) | Next::Pinned(_) => {}
             Next::Unpin => engine.pinned = Some(false),
             Next::Still => return true,
         }

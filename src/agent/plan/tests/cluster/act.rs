@@ -10,6 +10,7 @@ use crate::agent::plan::claims::Claim;
 use crate::agent::plan::displaced::Item;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::{self, mark, shield};
+use crate::agent::plan::superseded;
 use crate::agent::plan::tests::damage::is_foreign;
 use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::{Action, Object, Step};
@@ -152,6 +153,15 @@ impl Cluster {
             Action::DropFailed => {
                 self.pods
                     .retain(|_, pod| pod.app != id.name || pod.failed.is_none());
+                Outcome::Done
+            }
+            Action::DropSuperseded => {
+                let gone: Vec<String> = self.objects.get(id).map_or_else(Vec::new, |live| {
+                    let observed = self.observed();
+                    let all = superseded::of(&observed, (id, live));
+                    all.map(|(name, _)| name.to_owned()).collect()
+                });
+                self.pods.retain(|name, _| !gone.contains(name));
                 Outcome::Done
             }
             Action::RestartPods { before } => {
@@ -303,6 +313,7 @@ pub(super) fn assert_harmless(step: &Step) {
             assert!(is_workload(kind) || kind == Kind::ServiceAccount);
         }
         Action::DropFailed => assert!(is_workload(kind)),
+        Action::DropSuperseded => assert_eq!(kind, Kind::StatefulSet),
         Action::Reset => assert_eq!(kind, Kind::ConfigMap),
         Action::Migrate { .. } => assert_eq!(kind, Kind::CustomResourceDefinition),
         Action::Aside(turn) => {

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::plan::busy::Turn;
+use crate::agent::plan::plan;
 use crate::agent::plan::probes::ROLLED;
+use crate::agent::plan::state::Child;
 
 /// How long it may take until the verdict is looked for again.
 const LOOK: Duration = Duration::seconds(5);
@@ -123,6 +126,41 @@ fn a_question_from_before_the_change_is_no_question_about_it() {
             let named = found.filter(|f| f.object == id && f.class == Class::BadEngineCommit);
             assert_eq!(named.count() == 1, broken, "{id} {after}");
         }
+    }
+}
+
+/// W22: with each of its workers at a Kustomization that takes its time, the new version has none left for the root.
+#[test]
+fn an_upgrade_that_is_at_work_is_not_called_off_for_its_silence() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    for (at_work, broken) in [(4, false), (3, true), (0, true)] {
+        let mut cluster = working(EngineKind::Flux, true);
+        change(&mut cluster, &id);
+        let began = cluster.now;
+        cluster.now += ROLLED;
+        ask(&mut cluster);
+        let child = Child {
+            turn: Some(Turn {
+                began,
+                ends: began + Duration::minutes(10),
+            }),
+            ..Child::default()
+        };
+        let app = |n| ObjectId::new(Kind::Kustomization, "apps", &format!("app-{n}"));
+        let children: std::collections::BTreeMap<ObjectId, Child> =
+            (0..at_work).map(|n| (app(n), child.clone())).collect();
+        let mut named = false;
+        for _ in 0..20 {
+            let mut observed = cluster.observed();
+            observed.children = Arc::new(children.clone());
+            let (now, install) = (cluster.now, cluster.install.clone());
+            cluster.history.noted(now, &install, &observed);
+            let plan = plan(now, &install, &observed, &cluster.history);
+            let harm = |f: &Finding| f.object == id && f.class == Class::BadEngineCommit;
+            named |= plan.findings.iter().any(harm);
+            cluster.now += LOOK;
+        }
+        assert_eq!(named, broken, "{at_work}");
     }
 }
 

@@ -1,0 +1,152 @@
+//! Ends that no watch told of: between two of its lives a watch hears nothing, and the list after that has an object no more, or has
+//! it as one that goes. Whether the one that brought it took it away is read from what became of that one in the same time.
+
+use std::collections::BTreeSet;
+
+use time::OffsetDateTime;
+
+use super::{Fate, KEPT, LATE, begins};
+use crate::agent::plan::state::Observed;
+use crate::bundle::{Kind, ObjectId};
+
+/// The one that brought an object, over the time in which no watch told of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Owner<'a> {
+    pub before: Option<&'a Fate>,
+    /// None = it is not in the list.
+    pub after: Option<&'a Fate>,
+    /// Whether it was done with something new a short time ago.
+    pub moved: bool,
+    /// Whether it may be there although the list does not have it.
+    pub cut: bool,
+}
+
+/// Whether the end of `id` is its owner's wish: it goes itself, says so, is at work on something new, or was in that time. What
+/// began to go after its owner was done goes by itself; of what is gone already nobody knows when it began.
+pub fn is_wish(id: &ObjectId, began: Option<OffsetDateTime>, owner: Owner<'_>) -> bool {
+    let Some(after) = owner.after else {
+        return !owner.cut;
+    };
+    let said = |fate: &Fate| fate.takes.contains(id);
+    if after.dying || after.moving || said(after) {
+        return true;
+    }
+    let was = owner.before.is_some_and(|before| {
+        before.moving || before.dying || before.done != after.done || said(before)
+    });
+    let in_time = began
+        .zip(after.done_at)
+        .is_none_or(|(began, at)| began <= at + LATE);
+    (was || owner.moved) && in_time
+}
+
+/// What one list says.
+pub struct List<'a> {
+    pub kind: Kind,
+    /// Of each that it has, the roots among them.
+    pub fate: &'a dyn Fn(&ObjectId) -> Option<&'a Fate>,
+    /// Whether there are more.
+    pub cut: bool,
+}
+
+/// Of those that `end` by this list, the ones whose owner takes them away. To be asked before anything of the list is noted.
+pub fn wishes<'a>(
+    observed: &Observed,
+    list: &List<'_>,
+    end: impl Iterator<Item = &'a ObjectId>,
+    now: OffsetDateTime,
+) -> BTreeSet<ObjectId> {
+    let wished = end.filter(|id| {
+        let Some(owner) = begins(observed, id) else {
+            return false;
+        };
+        let fate = (list.fate)(id);
+        let root = observed.objects.get(owner);
+        let root = root.map(|root| Fate::of_root(owner.kind, root));
+        let child = observed.children.get(owner).map(|child| &child.fate);
+        let before = root.as_ref().or(child);
+        // Another list has it, which may be older: nothing is left to keep of what is gone.
+        let elsewhere = owner.kind != list.kind;
+        if elsewhere && fate.is_none() {
+            return true;
+        }
+        let moved = observed.moved.get(owner);
+        let owner = Owner {
+            before,
+            // That a root is gone has findings of its own.
+            after: if elsewhere {
+                before
+            } else {
+                (list.fate)(owner).or(root.as_ref())
+            },
+            moved: moved.is_some_and(|at| (now - *at).abs() < KEPT),
+            cut: list.cut || observed.cut.contains(&owner.kind),
+        };
+        is_wish(id, fate.and_then(|fate| fate.began), owner)
+    });
+    wished.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::plan::tests::start;
+
+    fn fate(done: u64, done_at: i64) -> Fate {
+        Fate {
+            done,
+            done_at: Some(start() + time::Duration::seconds(done_at)),
+            ..Fate::default()
+        }
+    }
+
+    /// A watch was cut while a commit took away what it brought, or while somebody deleted it.
+    #[test]
+    fn what_a_commit_took_away_in_a_gap_is_a_wish_and_a_burst_is_none() {
+        let id = ObjectId::new(Kind::Kustomization, "apps", "shop");
+        let with = |change: fn(&mut Fate, &ObjectId)| {
+            let mut fate = fate(1, 0);
+            change(&mut fate, &id);
+            fate
+        };
+        let same = fate(1, 0);
+        let moving = with(|f, _| f.moving = true);
+        let dying = with(|f, _| f.dying = true);
+        let says = with(|f, id| f.takes = [id.clone()].into());
+        let next = fate(2, 20);
+        let at = |seconds: i64| Some(start() + time::Duration::seconds(seconds));
+        let is_there = |before, after| Owner {
+            before: Some(before),
+            after: Some(after),
+            ..Owner::default()
+        };
+        let moved = Owner {
+            moved: true,
+            ..is_there(&same, &same)
+        };
+        let lost = |cut| Owner {
+            before: Some(&same),
+            cut,
+            ..Owner::default()
+        };
+        for (what, began, owner, wish) in [
+            ("nothing new", None, is_there(&same, &same), false),
+            ("nothing new, it goes", at(5), is_there(&same, &same), false),
+            ("another commit", None, is_there(&same, &next), true),
+            ("its work", at(15), is_there(&same, &next), true),
+            ("heard late", at(30), is_there(&same, &next), true),
+            ("after its work", at(31), is_there(&same, &next), false),
+            ("at work before", None, is_there(&moving, &same), true),
+            ("at work still", at(90), is_there(&same, &moving), true),
+            ("it goes itself", at(90), is_there(&same, &dying), true),
+            ("it says so", at(90), is_there(&same, &says), true),
+            ("it said so", None, is_there(&says, &same), true),
+            ("known before the list", None, moved, true),
+            ("known, and later", at(31), moved, false),
+            ("it is gone", at(90), lost(false), true),
+            ("it may be there", at(90), lost(true), false),
+        ] {
+            assert_eq!(is_wish(&id, began, owner), wish, "{what}");
+        }
+    }
+}
