@@ -27,6 +27,13 @@ use tokio::time::timeout;
 use super::world::{Agent, PATIENCE, World};
 use super::{code, echo, open};
 
+#[path = "../../../benches/line/shaper.rs"]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "lengths of single reads, as seconds"
+)]
+mod shaper;
+
 const SERVICE: &str = "linesman-git.linesman.svc";
 
 /// A relay as in a cluster, on a port of this machine.
@@ -164,7 +171,7 @@ async fn git_clones_over_the_line_and_refuses_another_host_key() {
 /// L51: whatever a clone brings, interactive streams pass beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn echoes_pass_beside_a_big_clone() {
-    let times = clone_beside_echoes(24).await;
+    let times = clone_beside_echoes(World::new().await, 24).await;
     assert!(times.len() > 10, "{} echoes", times.len());
 }
 
@@ -172,21 +179,43 @@ async fn echoes_pass_beside_a_big_clone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "half a gigabyte through git, ssh and the line: make large"]
 async fn echoes_beside_a_clone_of_five_hundred_megabytes() {
-    let began = std::time::Instant::now();
-    let times = clone_beside_echoes(500).await;
-    let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
+    println!("{}", told(World::new().await, (500, "")).await);
+}
+
+/// L51, L27: the same on 200 Mbit/s with a queue of 20 ms.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a minute of git and ssh over a narrow line: make large"]
+async fn echoes_beside_a_clone_of_a_hundred_megabytes_on_a_narrow_way() {
+    let narrow = |hub: SocketAddr| {
+        let way = shaper::Way {
+            megabits: 200,
+            rtt: Duration::ZERO,
+        };
+        way.to(&hub.to_string())
+    };
+    let world = World::reached_by(narrow).await;
     println!(
-        "figure | L51 | 64 B echo beside a clone of 500 MB, {} echoes: p50 / p99 | ≤ 20 / ≤ 60 ms | {:.2?} / {:.2?}; all of it {:.1?}",
+        "{}",
+        told(world, (100, " on 200 Mbit/s, 20 ms queue")).await
+    );
+}
+
+/// The figure of a clone of so many MB.
+async fn told(world: World, (megabytes, way): (usize, &str)) -> String {
+    let began = std::time::Instant::now();
+    let times = clone_beside_echoes(world, megabytes).await;
+    let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
+    format!(
+        "figure | L51 | 64 B echo beside a clone of {megabytes} MB{way}, {} echoes: p50 / p99 | ≤ 20 / ≤ 60 ms | {:.2?} / {:.2?}; all of it {:.1?}",
         times.len(),
         at(50),
         at(99),
         began.elapsed()
-    );
+    )
 }
 
-/// Clones a catalog of that size over a line that carries echoes at the same time; their times, shortest first.
-async fn clone_beside_echoes(megabytes: usize) -> Vec<Duration> {
-    let world = World::new().await;
+/// Clones the world's catalog, made that large, over a line that carries echoes at the same time; their times, shortest first.
+async fn clone_beside_echoes(world: World, megabytes: usize) -> Vec<Duration> {
     let assignment = world.route(GitRoute::Line).await;
     let (agent, _line) = up(&world).await;
     let relay = Relay::of(&agent).await;

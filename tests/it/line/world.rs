@@ -129,6 +129,15 @@ impl World {
         Self::made(way, None).await
     }
 
+    /// Where agents reach the hub by what this makes of its address.
+    pub(super) async fn reached_by(detour: fn(SocketAddr) -> SocketAddr) -> Self {
+        let way = Way {
+            detour: Some(detour),
+            ..Way::default()
+        };
+        Self::made(way, None).await
+    }
+
     /// With nginx before the hub.
     pub(super) async fn behind_nginx() -> Self {
         let way = Way {
@@ -167,10 +176,11 @@ impl World {
         let ca = way.front.as_ref().map(|front| front.ca.clone());
         let ca = ca.or_else(|| nginx.as_ref().map(|nginx| nginx.ca.clone()));
         let dials = Arc::new(AtomicU64::new(0));
+        let to = nginx
+            .as_ref()
+            .map_or_else(|| at(&https), |nginx| nginx.address);
         let relayed = Relay {
-            to: nginx
-                .as_ref()
-                .map_or_else(|| at(&https), |nginx| nginx.address),
+            to: way.detour.map_or(to, |detour| detour(to)),
             cuts,
             freezes,
             front: way
@@ -394,6 +404,7 @@ struct Way {
     nginx: bool,
     life: Option<Duration>,
     identity: Option<KeyPair>,
+    detour: Option<fn(SocketAddr) -> SocketAddr>,
 }
 
 struct Relay {
