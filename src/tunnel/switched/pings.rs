@@ -61,7 +61,7 @@ impl Dialect {
     /// ends a WebSocket after 61 s; other clients of WebSocket do after 20 s.
     pub fn patience(self) -> Duration {
         match self {
-            Self::Spdy => Duration::from_secs(60),
+            Self::Spdy => Duration::from_mins(1),
             Self::WebSocket | Self::Other => Duration::from_secs(10),
         }
     }
@@ -69,6 +69,7 @@ impl Dialect {
 
 #[cfg(test)]
 mod tests {
+    use super::Dialect::{Other, Spdy, WebSocket};
     use super::*;
 
     fn spdy(number: u8) -> Vec<u8> {
@@ -92,7 +93,6 @@ mod tests {
             "",
         ];
         let known = names.map(|name| Dialect::of(name.as_bytes()));
-        use Dialect::{Other, Spdy, WebSocket};
         assert_eq!(
             known,
             [Spdy, Spdy, WebSocket, WebSocket, Other, Other, Other]
@@ -101,7 +101,6 @@ mod tests {
 
     #[test]
     fn whole_pings_alone_are_pings() {
-        use Dialect::{Other, Spdy, WebSocket};
         let (one, two) = (spdy(1), [spdy(1), spdy(3)].concat());
         let (empty, long) = (websocket(b""), websocket(&[7; 125]));
         let unmasked = [WEBSOCKET_PING, 0];

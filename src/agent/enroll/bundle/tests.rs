@@ -188,7 +188,11 @@ async fn what_was_in_force_comes_back_beside_a_sync_object_that_nobody_may_free(
     let rest = Some((7, EngineKind::Flux));
     let mut said = Vec::new();
     let second = std::time::Duration::from_secs(1);
-    for wait in [std::time::Duration::ZERO, REFUSED - second, second] {
+    for wait in [
+        std::time::Duration::ZERO,
+        REFUSED.saturating_sub(second),
+        second,
+    ] {
         tokio::time::advance(wait).await;
         said.push(
             keeper

@@ -27,7 +27,7 @@ use crate::manifests::{AGENT, BUNDLE_MAP, EngineNamespaces, OPEN_HEALS_MAP};
 use crate::wire::api::EngineKind;
 
 /// What is being deleted by then may never go: the engine stays without its rights, and people are told.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_secs(2);
 /// For one Event; the log has the same words.
 const EVENT: Duration = Duration::from_secs(3);

@@ -249,10 +249,9 @@ async fn what_is_held_back_is_told_with_what_ends_it() {
     };
     for (lifted, told) in [(None, true), (Some("2027-01-15T09:00:00Z"), false)] {
         let cluster = Cluster::working(&bundle);
-        let mut objects = cluster.objects.lock().unwrap();
-        let sync = objects.get_mut(SYNC).unwrap();
-        sync["metadata"]["annotations"] = json!({HELD: note(lifted)});
-        drop(objects);
+        let annotations = json!({HELD: note(lifted)});
+        cluster.objects.lock().unwrap().get_mut(SYNC).unwrap()["metadata"]["annotations"] =
+            annotations;
         let cluster = Arc::new(cluster);
         let left = held(&kube(&cluster), &site(), &bundle).await;
         let text: Vec<&str> = left.iter().map(|l| l.text.as_str()).collect();
