@@ -287,9 +287,12 @@ fn takes_away(
     if done.is_some_and(|ago| ago < LATE) {
         return true;
     }
+    // What is heard at once goes by when it is heard: times of the API server are whole seconds.
+    let late = began.is_some_and(|began| now - began > LATE);
     let before = |done_at: Option<OffsetDateTime>| {
         let both = began.zip(done_at);
-        done.is_some_and(|ago| ago < KEPT) && both.is_some_and(|(began, at)| began <= at + LATE)
+        let in_time = both.is_some_and(|(began, at)| began <= at + LATE);
+        late && done.is_some_and(|ago| ago < KEPT) && in_time
     };
     if let Some(root) = observed.objects.get(owner) {
         let root = Fate::of_root(owner.kind, root);

@@ -33,8 +33,8 @@ fn leaving_a_session_ends_its_request_at_the_api_server() {
             let mut directly = world.place.kubectl();
             directly.args(["-n", NAMESPACE]).args(args);
             protocol.choose(&mut directly);
-            let directly = left(&world, &mut directly, (what, false));
-            let by_line = left(&world, &mut protocol.kubectl(&world, args), (what, true));
+            let directly = left(&world, &directly, (what, false));
+            let by_line = left(&world, &protocol.kubectl(&world, args), (what, true));
             for (way, bar, took) in [
                 (", without the hub", "", directly),
                 ("", "< 0.1 s", by_line),
@@ -59,9 +59,9 @@ fn leaving_a_session_ends_its_request_at_the_api_server() {
 }
 
 /// How long after Ctrl-C the request of that kind had ended, be it one of the line's.
-fn left(world: &World, kubectl: &mut Command, (what, by_line): (&str, bool)) -> time::Duration {
+fn left(world: &World, kubectl: &Command, (what, by_line): (&str, bool)) -> time::Duration {
     let mark = Mark::now(&world.audit);
-    let (running, lines) = Running::start(kubectl);
+    let (running, lines) = Running::start(&mut interruptible(kubectl));
     let told = line(&lines, "it runs", |_| true);
     // A connection through it that says nothing any more.
     let idle = told.split("127.0.0.1:").nth(1).map(|rest| {
@@ -76,6 +76,23 @@ fn left(world: &World, kubectl: &mut Command, (what, by_line): (&str, bool)) -> 
         ended(&mark, what, by_line).ok_or("it goes on")
     });
     ended - at
+}
+
+/// The same with Ctrl-C as people have it: a test run in the background ignores it, and so does a program that it starts.
+fn interruptible(kubectl: &Command) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT");
+    command.arg(kubectl.get_program()).args(kubectl.get_args());
+    for (name, value) in kubectl.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    if let Some(at) = kubectl.get_current_dir() {
+        command.current_dir(at);
+    }
+    command
 }
 
 /// When the API server was done with it.

@@ -73,3 +73,31 @@ fn a_deletion_counts_until_the_object_is_there_again() {
     place.hear("a", Some(live("a", ROOT)));
     counted(&place, &["b"]);
 }
+
+/// W11: fifty Kustomizations that people deleted twelve seconds after the commit that brought them were taken for the commit's wish. By
+/// its seconds the API server's word on when a deletion began tells of one that is heard late, after a gap, and of no other.
+#[test]
+fn a_deletion_goes_by_when_it_is_heard_unless_that_is_late() {
+    let now = Place::new().cluster.now;
+    let ago = |seconds: i64| now - Duration::seconds(seconds);
+    for (done_at, began, wish) in [
+        (9, 0, false),
+        (9, 10, false),
+        (9, 11, true),
+        (30, 15, false),
+    ] {
+        let mut seen = Observed::default();
+        let fate = Fate {
+            done_at: Some(ago(done_at)),
+            ..Fate::default()
+        };
+        let owner = Child {
+            fate,
+            ..Child::default()
+        };
+        Arc::make_mut(&mut seen.children).insert(app("owner"), owner);
+        seen.moved.insert(app("owner"), ago(12));
+        let is = takes_away(&seen, &app("owner"), (Some(ago(began)), now));
+        assert_eq!(is, wish, "done {done_at}, began {began}");
+    }
+}
