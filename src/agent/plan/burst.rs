@@ -217,7 +217,9 @@ fn fold(
         return;
     };
     let rests = fate.is_none_or(|fate| !fate.moving);
-    if rests && (known.moving || fate.is_some_and(|fate| has_moved(id.kind, known, fate))) {
+    // A watch tells of the work itself; only where there was none, its traces do. They change with each look at an old revision, too.
+    let unseen = || fate.is_some_and(|fate| has_moved(id.kind, known, fate));
+    if rests && (known.moving || wish.is_some() && unseen()) {
         moved(observed, id, now);
     }
     note_end(observed, id, (fate, wish), now);
@@ -228,10 +230,10 @@ fn has_moved(kind: Kind, before: &Fate, after: &Fate) -> bool {
     kind == Kind::Kustomization && before.done != after.done
 }
 
-/// The same of the root, as it was and as it is.
+/// Whether the root was at work on something new, and is done.
 pub fn root_moved(kind: Kind, before: &Object, after: &Object) -> bool {
     let [before, after] = [before, after].map(|live| Fate::of_root(kind, live));
-    !after.moving && (before.moving || has_moved(kind, &before, &after))
+    !after.moving && before.moving
 }
 
 /// A Kustomization is done with what was new to it.

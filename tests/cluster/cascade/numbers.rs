@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use linesman::clock;
+
 use super::{OBJECTS, Sync, cut_since, gone, workloads};
 use crate::healing::{LIMIT, settle};
 use crate::support::audit::Mark;
-use crate::support::world::{self, World};
+use crate::support::world::{self, FLUX, World, kustomization};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 /// W11: 50 Kustomizations that Git brings are deleted one after the other, as by `kubectl delete --all`. What the engine
@@ -36,6 +38,13 @@ fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) -> usize {
         workloads(world).len() == OBJECTS
     });
     settle(world);
+    if world.engine == FLUX {
+        until(
+            "the commit explains no deletion any more",
+            seconds(60),
+            || is_past(world),
+        );
+    }
     let (before, mark) = (workloads(world), Mark::now(&world.audit));
     let began = Instant::now();
     for name in sync.names() {
@@ -88,6 +97,18 @@ fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) -> usize {
         "a commit's own deletions cost the engine its rights"
     );
     lost
+}
+
+/// Whether the root was done with its commit more than ten seconds ago: what goes before that is taken for the commit's wish.
+fn is_past(world: &World) -> bool {
+    let root = world.api.get(&kustomization("flux-system"));
+    let root = root.expect("the root is there");
+    let conditions = root["status"]["conditions"].as_array().unwrap();
+    conditions.iter().any(|condition| {
+        let at = clock::parse_rfc3339(condition["lastTransitionTime"].as_str().unwrap()).unwrap();
+        let ready = condition["type"] == "Ready" && condition["status"] == "True";
+        ready && clock::now() - at > time::Duration::seconds(12)
+    })
 }
 
 /// From the first deletion of an object of this kind to the answer that took the engine's last right.
