@@ -217,7 +217,7 @@ fn fold(
         return;
     };
     let rests = fate.is_none_or(|fate| !fate.moving);
-    // A watch tells of the work itself; only where there was none, its traces do. They change with each look at an old revision, too.
+    // A watch tells of the work itself; what it left behind counts only where there was none.
     let unseen = || fate.is_some_and(|fate| has_moved(id.kind, known, fate));
     if rests && (known.moving || wish.is_some() && unseen()) {
         moved(observed, id, now);

@@ -74,8 +74,8 @@ fn a_deletion_counts_until_the_object_is_there_again() {
     counted(&place, &["b"]);
 }
 
-/// W11: fifty Kustomizations that people deleted twelve seconds after the commit that brought them were taken for the commit's wish. By
-/// its seconds the API server's word on when a deletion began tells of one that is heard late, after a gap, and of no other.
+/// W11: a deletion more than ten seconds after a commit is not the commit's wish, though it may look so by the whole seconds of the API
+/// server. Those tell of one that is heard late, after a gap, and of no other.
 #[test]
 fn a_deletion_goes_by_when_it_is_heard_unless_that_is_late() {
     let now = Place::new().cluster.now;
