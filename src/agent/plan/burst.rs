@@ -230,10 +230,10 @@ fn has_moved(kind: Kind, before: &Fate, after: &Fate) -> bool {
     kind == Kind::Kustomization && before.done != after.done
 }
 
-/// The same of the root, as it was and as it is: by its traces, too, for its own list may come before the one that lacks what it took away.
+/// Whether the root was at work on something new, and is done.
 pub fn root_moved(kind: Kind, before: &Object, after: &Object) -> bool {
     let [before, after] = [before, after].map(|live| Fate::of_root(kind, live));
-    !after.moving && (before.moving || has_moved(kind, &before, &after))
+    !after.moving && before.moving
 }
 
 /// A Kustomization is done with what was new to it.
