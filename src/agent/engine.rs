@@ -62,6 +62,8 @@ pub struct Traits {
     pub before_pods: &'static [Kind],
     /// The controllers of source and sync object.
     pub controllers: [(Kind, &'static str); 2],
+    /// What these need at work for an answer.
+    pub answers_with: &'static [&'static str],
     /// Where source and sync object say what they follow.
     pub follows: [&'static str; 2],
 }

@@ -58,6 +58,7 @@ pub const TRAITS: Traits = Traits {
     // The controllers read their settings at the start; a Pod hangs without what it mounts or reads.
     before_pods: &[Kind::Role, Kind::RoleBinding, Kind::ConfigMap, Kind::Secret],
     controllers: [(Kind::StatefulSet, "argocd-application-controller"); 2],
+    answers_with: &[REPO_SERVER, REDIS],
     follows: ["/spec/source/repoURL", "/spec/source/path"],
 };
 

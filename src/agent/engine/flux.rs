@@ -66,6 +66,8 @@ pub const TRAITS: Traits = Traits {
         (Kind::Deployment, "source-controller"),
         (Kind::Deployment, "kustomize-controller"),
     ],
+    // Each event is posted inside a reconciliation, and tried again for as long as a minute.
+    answers_with: &["notification-controller"],
     follows: ["/spec/url", "/spec/path"],
 };
 

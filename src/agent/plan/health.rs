@@ -36,17 +36,34 @@ pub(super) fn answers(install: &Install, observed: &Observed, controller: &Objec
     }
 }
 
-/// Whether probes make sense: all that is needed for an answer is there.
+/// Whether probes make sense: all that is needed for an answer is there. Another part of the install may be broken for long, and the
+/// roots' controllers hang meanwhile.
 pub fn can_answer(install: &Install, observed: &Observed) -> bool {
     match install.traits.kind {
-        EngineKind::Flux => workloads_work(install, observed),
+        EngineKind::Flux => roots_work(install, observed),
         EngineKind::Argocd => {
             let controller = install.controller(&install.sync);
-            let mut others = install.workloads().filter(|id| **id != controller);
+            let mut others = of_roots(install).filter(|id| **id != controller);
             others.all(|id| observed.objects.get(id).is_some_and(|live| works(live)))
                 && answers(install, observed, &controller)
         }
     }
+}
+
+/// Whether all works that the roots need, whatever becomes of other parts of the install.
+pub fn roots_work(install: &Install, observed: &Observed) -> bool {
+    of_roots(install).all(|id| observed.objects.get(id).is_some_and(|live| works(live)))
+}
+
+/// The controllers of the roots, and what these need for an answer.
+fn of_roots(install: &Install) -> impl Iterator<Item = &ObjectId> {
+    install.workloads().filter(move |id| {
+        let asked = install
+            .traits
+            .controllers
+            .contains(&(id.kind, id.name.as_str()));
+        asked || install.traits.answers_with.contains(&id.name.as_str())
+    })
 }
 
 /// Whether every workload of the install works.
@@ -71,6 +88,11 @@ pub fn revision(install: &Install, observed: &Observed) -> Option<String> {
 /// Since when function is proven: both roots answered a probe sent then or later, the controllers are up, and what
 /// was fetched is what was tried last. A commit that cannot be applied does not unprove it: it reached the cluster.
 pub fn proven_since(install: &Install, observed: &Observed) -> Option<OffsetDateTime> {
+    answered_since(install, observed).filter(|_| workloads_work(install, observed))
+}
+
+/// The same of source and sync object alone, whatever other parts of the install do.
+pub fn answered_since(install: &Install, observed: &Observed) -> Option<OffsetDateTime> {
     let source = observed.objects.get(&install.source)?;
     let sync = observed.objects.get(&install.sync)?;
     let tried = match install.traits.kind {
@@ -86,7 +108,7 @@ pub fn proven_since(install: &Install, observed: &Observed) -> Option<OffsetDate
     let [Some(of_source), Some(of_sync)] = asked else {
         return None;
     };
-    (tried && alive && workloads_work(install, observed)).then(|| of_source.min(of_sync))
+    (tried && alive).then(|| of_source.min(of_sync))
 }
 
 /// Controllers that do not come up although their fields are as wanted.

@@ -106,7 +106,9 @@ pub fn probes(
         steps.extend(below(install, observed, history));
     }
     let canaries: Vec<&ObjectId> = canaries(install, observed, due).filter(|_| up).collect();
-    steps.extend(canaries.iter().filter(|id| spaced(id)).map(|id| nudge(id)));
+    let answers = |id: &ObjectId| health::answers(install, observed, &install.controller(id));
+    let asked = canaries.iter().filter(|id| spaced(id) && answers(id));
+    steps.extend(asked.map(|id| nudge(id)));
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
         let reached = fetched && up && !latent::awaits_network(install, observed);

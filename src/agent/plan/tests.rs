@@ -27,7 +27,7 @@ mod properties;
 
 pub(in crate::agent) use cluster::Cluster;
 pub(super) use damage::Damage;
-pub(super) use desired::{bundle_of, flux};
+pub(super) use desired::{argocd, bundle_of, flux};
 pub(in crate::agent) use desired::{desired_of, install, install_of, install_signed};
 pub(super) use git::{Bad, Fails};
 

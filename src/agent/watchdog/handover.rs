@@ -142,7 +142,8 @@ impl Watchdog {
                 self.history.last_write = self.history.last_write.max(Some(now));
             }
         }
-        if health::proven_since(install, observed).is_some_and(|proven| proven >= since) {
+        // Another part that is down for days must not keep an old key at the Git host for as long.
+        if health::answered_since(install, observed).is_some_and(|asked| asked >= since) {
             self.context.fetched.send_if_modified(|fetched| {
                 let changed = *fetched != key;
                 fetched.clone_from(&key);

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -5,7 +6,9 @@ use serde_json::json;
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REDIS, REFRESH};
-use crate::agent::plan::tests::{Cluster, start};
+use crate::agent::gate::policy::Mending;
+use crate::agent::plan::probes::probes;
+use crate::agent::plan::tests::{self, Cluster, bundle_of, desired_of, start};
 use crate::clock::rfc3339;
 
 fn flux(name: &str) -> ObjectId {
@@ -479,6 +482,52 @@ fn an_argo_cd_answers_while_its_controller_runs_and_the_others_are_up() {
     assert!(!answers(&|cluster| {
         cluster.pods.get_mut(&controller.name).unwrap().running = None;
     }));
+}
+
+/// F12, W12: a part that nobody needs for an answer may be down for days, and a controller of the roots hang meanwhile.
+#[test]
+fn the_roots_are_asked_however_long_another_part_is_down() {
+    for (engine, objects, beside, needed) in [
+        (
+            EngineKind::Flux,
+            tests::flux(),
+            "image-automation-controller",
+            "notification-controller",
+        ),
+        (
+            EngineKind::Argocd,
+            tests::argocd(),
+            "argocd-dex-server",
+            "argocd-redis",
+        ),
+    ] {
+        for (name, asked) in [(beside, true), (needed, false)] {
+            let mut desired = desired_of(engine);
+            let mut all = objects.clone();
+            for name in [beside, needed] {
+                if !all.contains(&(Kind::Deployment, name)) {
+                    all.extend([Kind::ServiceAccount, Kind::Deployment].map(|kind| (kind, name)));
+                }
+            }
+            desired.install.bundle = Arc::new(bundle_of(engine, all));
+            let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+            let mut cluster = Cluster::working_with(install);
+            let id = ObjectId::new(Kind::Deployment, &cluster.install.namespace, name);
+            let live = cluster.objects.get_mut(&id).unwrap();
+            live.fields["status"]["availableReplicas"] = json!(0);
+            cluster.now += Duration::hours(1);
+            let observed = cluster.observed();
+            let (steps, _) = probes(cluster.now, &cluster.install, &observed, &cluster.history);
+            let targets: Vec<ObjectId> = steps.into_iter().map(|step| step.target).collect();
+            let source = cluster.install.source.clone();
+            let expected = asked.then_some(source).into_iter().collect::<Vec<_>>();
+            assert_eq!(targets, expected, "{name}");
+            // W42: that the catalog is read is known all the same.
+            let known = [answered_since, proven_since]
+                .map(|since| since(&cluster.install, &observed).is_some());
+            assert_eq!(known, [true, false], "{name}");
+        }
+    }
 }
 
 #[test]

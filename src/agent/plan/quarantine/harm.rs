@@ -139,8 +139,8 @@ fn blamed(
     if shown.is_some() {
         return shown;
     }
-    // A controller that does not run says nothing of anything else.
-    if !health::workloads_work(install, observed) {
+    // A controller that does not run says nothing of anything else; one that the roots do not need is none of their trouble.
+    if !health::roots_work(install, observed) {
         return None;
     }
     let complaint = install.roots().find_map(|root| {

@@ -144,7 +144,7 @@ pub(in crate::agent::plan) fn flux() -> Vec<(Kind, &'static str)> {
     ]
 }
 
-fn argocd() -> Vec<(Kind, &'static str)> {
+pub(in crate::agent::plan) fn argocd() -> Vec<(Kind, &'static str)> {
     vec![
         (Kind::CustomResourceDefinition, "applications.argoproj.io"),
         (

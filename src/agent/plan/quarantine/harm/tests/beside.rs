@@ -13,14 +13,19 @@ const NAME: &str = "notification-controller";
 
 /// Flux with notification-controller, for an hour; the engine stands in Git.
 fn with_notifications() -> Cluster {
+    with(NAME)
+}
+
+/// The same with another controller.
+fn with(name: &'static str) -> Cluster {
     let mut objects = flux();
     objects.extend([
         (
             Kind::CustomResourceDefinition,
             "receivers.notification.toolkit.fluxcd.io",
         ),
-        (Kind::ServiceAccount, NAME),
-        (Kind::Deployment, NAME),
+        (Kind::ServiceAccount, name),
+        (Kind::Deployment, name),
     ]);
     let mut desired = desired_of(EngineKind::Flux);
     desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
@@ -70,5 +75,35 @@ fn a_commit_that_deafens_notification_controller_is_held() {
         let found: Vec<&str> = found.map(|f| f.evidence.as_str()).collect();
         let expected: &[&str] = if broken { &[text] } else { &[] };
         assert_eq!(found, expected, "{written} {asked} {answered}");
+    }
+}
+
+/// W18: a controller of images that has not come up for days is no reason to leave the roots with what a commit did to them; one that
+/// they need may itself be the reason.
+#[test]
+fn a_commit_is_blamed_for_what_the_root_says_however_long_another_part_is_down() {
+    for (name, blamed) in [
+        ("image-automation-controller", true),
+        ("image-reflector-controller", true),
+        (NAME, false),
+    ] {
+        let mut cluster = with(name);
+        let id = ObjectId::new(Kind::Deployment, "flux-system", name);
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["status"]["availableReplicas"] = json!(0);
+        let wanted = cluster.install.wanted.get_mut(&binding()).unwrap();
+        wanted.git_owned = true;
+        emptied(&mut cluster, &binding());
+        root_says(
+            &mut cluster,
+            &json!({"conditions": [{
+                "type": "Ready", "status": "False", "reason": "ReconciliationFailed", "message": "x is forbidden",
+            }]}),
+        );
+        let plan = after(&mut cluster, 10);
+        let of_binding = plan.steps.iter().filter(|step| step.target == binding());
+        let actions: Vec<&str> = of_binding.map(|step| step.action.as_str()).collect();
+        let expected: &[&str] = if blamed { &["hold", "apply"] } else { &[] };
+        assert_eq!(actions, expected, "{name}");
     }
 }
