@@ -13,6 +13,7 @@ use crate::agent::engine::{Install, is_workload};
 use crate::agent::plan::health::{self, works};
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::steps::{Action, Step};
+use crate::agent::plan::window::{MAINTENANCE, until};
 use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
@@ -27,9 +28,9 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
                 !root || root::is_fetched_anew(install, observed)
             };
             let ends = |id: &ObjectId, hold: &Hold| {
-                hold.ordered(&install.policy).is_some()
-                    || hold.ends(now, &seen) && ours(id)
-                    || is_still_there(install, observed, (id, hold), &seen)
+                let over = hold.ends(now, &seen) && ours(id)
+                    || is_still_there(install, observed, (id, hold), &seen);
+                hold.ordered(&install.policy).is_some() || over && !rests(now, observed, id)
             };
             let (id, held) = holds
                 .iter()
@@ -46,10 +47,16 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
             let live = observed.objects.get(id)?;
             let since = parse_rfc3339(hold(live)?.lifted.as_deref()?)?;
             let over = now - since >= PROBATION && sound(id, live);
-            over.then(|| vec![step(Action::Settle, id)])
+            (over && !rests(now, observed, id)).then(|| vec![step(Action::Settle, id)])
         })
     };
     given.or_else(settled).unwrap_or_default()
+}
+
+/// Whether somebody is at work on an object, and has opened a window for that: what he changes would be Git's to undo.
+fn rests(now: OffsetDateTime, observed: &Observed, id: &ObjectId) -> bool {
+    let live = observed.objects.get(id);
+    live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
 }
 
 fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
@@ -82,7 +89,8 @@ fn given_back(
             let mended = !trusted || as_assigned(install, observed, id);
             let calm = !assigned || said.rests && mended;
             let ordered = held.hold.ordered(&install.policy).is_some();
-            let ends = ordered || held.hold.ends(now, &said.seen) && ours;
+            let over = held.hold.ends(now, &said.seen) && ours;
+            let ends = ordered || over && !rests(now, observed, id);
             ends && calm && !said.extra.contains(*id) && !said.behind
         };
         observed.objects.contains_key(*id) && said.is_some_and(ends)

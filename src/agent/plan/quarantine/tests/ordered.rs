@@ -1,6 +1,7 @@
 //! What a person gives back to Git at the hub.
 
 use super::*;
+use crate::agent::plan::MAINTENANCE;
 
 const NAME: &str = "source-controller";
 
@@ -106,4 +107,31 @@ fn what_is_not_in_git_is_not_given_back_by_order() {
     order(&mut cluster, Duration::ZERO);
     let lifted = |plan: &Plan| writes(plan).iter().any(|(action, _)| *action == "lift");
     assert!(!lifted(&cluster.plan()));
+}
+
+/// W24: who opened a window on an object that is held is at work on it. The hub's order is obeyed all the same: it is somebody's word
+/// on that hold.
+#[test]
+fn an_object_with_a_window_of_its_own_is_given_back_by_order_alone() {
+    let mut cluster = held();
+    let since = cluster.now;
+    fetched(&mut cluster, "main@sha1:3");
+    cluster.now += Duration::seconds(1);
+    assert_eq!(writes(&cluster.plan()), [("lift", NAME)]);
+    let window = |cluster: &mut Cluster, end: Option<OffsetDateTime>| {
+        let live = cluster.objects.get_mut(&deployment(NAME)).unwrap();
+        let said = end.map(rfc3339);
+        live.fields["metadata"]["annotations"][MAINTENANCE] = json!(said);
+    };
+    window(&mut cluster, Some(since + Duration::hours(1)));
+    assert_eq!(writes(&cluster.plan()), []);
+    order(&mut cluster, Duration::ZERO);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", NAME)]);
+    do_all(&mut cluster, &plan);
+    works(&mut cluster);
+    cluster.now += PROBATION;
+    assert_eq!(writes(&cluster.plan()), []);
+    window(&mut cluster, None);
+    assert_eq!(writes(&cluster.plan()), [("settle", NAME)]);
 }
