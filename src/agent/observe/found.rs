@@ -9,7 +9,7 @@ use tracing::warn;
 use super::scope::What;
 use super::{View, insert};
 use crate::agent::plan::state::{Answer, Lease};
-use crate::agent::plan::witness::Witness;
+use crate::agent::plan::witness::{Crowd, Witness};
 use crate::agent::plan::{Object, Pod, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -17,7 +17,7 @@ use crate::clock;
 mod children;
 
 use children::Listed;
-pub(super) use children::{Heard, gone, heard};
+pub(super) use children::{Heard, gone, heard, heard_root};
 
 const MAX_PODS: usize = 256;
 const MAX_LEASES: usize = 32;
@@ -28,7 +28,8 @@ pub(super) enum Found {
     /// Those of the install, and the names of others of which these are known.
     Objects(Kind, Vec<(ObjectId, Object)>, BTreeSet<String>),
     Children(Kind, Listed),
-    Witnesses(Kind, BTreeMap<ObjectId, Witness>),
+    /// And those that are over the bound, if there are any.
+    Witnesses(Kind, BTreeMap<ObjectId, Witness>, Option<Crowd>),
     /// And whether there are more.
     Pods(BTreeMap<String, Arc<Pod>>, bool),
     Leases(BTreeMap<String, Lease>),
@@ -40,7 +41,7 @@ impl Found {
         match what {
             What::Objects(kind) => Self::Objects(kind, Vec::new(), BTreeSet::new()),
             What::Children(kind) => Self::Children(kind, Listed::default()),
-            What::Witnesses(kind) => Self::Witnesses(kind, BTreeMap::new()),
+            What::Witnesses(kind) => Self::Witnesses(kind, BTreeMap::new(), None),
             What::Pods => Self::Pods(BTreeMap::new(), false),
             What::Leases => Self::Leases(BTreeMap::new()),
             What::Elsewhere => Self::Elsewhere(BTreeSet::new()),
@@ -66,20 +67,19 @@ impl Found {
                 Some(id) => children.add(id, Heard::of(home, *kind, &live)),
                 None => children.add_root(home, *kind, &live),
             },
-            Self::Witnesses(kind, all) => {
-                if all.len() < MAX_WITNESSES
-                    && let Some(id) = id(*kind, &live)
-                {
-                    all.insert(id, Witness::of(*kind, &live));
+            Self::Witnesses(kind, all, crowd) => {
+                if let Some(id) = id(*kind, &live) {
+                    let out = admit_witness(all, id, Witness::of(*kind, &live));
+                    *crowd = out
+                        .map(|out| crowd.unwrap_or_default().with(&out))
+                        .or(*crowd);
                 }
             }
             Self::Pods(pods, cut) => {
-                if pods.len() >= MAX_PODS {
-                    *cut = true;
-                } else if let Some(name) = live.metadata.name.clone()
+                if let Some(name) = live.metadata.name.clone()
                     && let Ok(pod) = live.try_parse()
                 {
-                    pods.insert(name, Arc::new(project::pod(pod)));
+                    *cut |= !admit_pod(pods, name, Arc::new(project::pod(pod)));
                 }
             }
             Self::Leases(leases) => {
@@ -103,7 +103,7 @@ impl Found {
         match self {
             Self::Objects(_, objects, _) => objects.iter().any(|(known, _)| known == id),
             Self::Children(_, children) => children.has(id),
-            Self::Witnesses(_, all) => all.contains_key(id),
+            Self::Witnesses(_, all, _) => all.contains_key(id),
             Self::Pods(..) | Self::Leases(_) | Self::Elsewhere(_) => false,
         }
     }
@@ -141,10 +141,12 @@ impl Found {
                 changed
             }
             Self::Children(kind, listed) => listed.put(seen, kind),
-            Self::Witnesses(kind, listed) => {
+            Self::Witnesses(kind, listed, crowd) => {
                 let before = seen.witnesses.clone();
                 seen.witnesses.retain(|id, _| id.kind != kind);
                 seen.witnesses.extend(listed);
+                seen.crowds.remove(&kind);
+                seen.crowds.extend(crowd.map(|crowd| (kind, crowd)));
                 before != seen.witnesses
             }
             Self::Pods(pods, cut) => {
@@ -177,14 +179,37 @@ pub(super) fn witness(view: &View, id: ObjectId, said: Option<Witness>) {
         let Some(said) = said else {
             return all.remove(&id).is_some();
         };
-        if all.get(&id) == Some(&said) || all.len() >= MAX_WITNESSES && !all.contains_key(&id) {
-            return false;
-        }
         // What it does by itself is no reason for another plan.
         let news = all.get(&id).is_none_or(|known| known.asks_otherwise(&said));
-        all.insert(id, said);
-        news
+        let kind = id.kind;
+        let Some(out) = admit_witness(all, id, said) else {
+            return news;
+        };
+        let crowd = seen.crowds.entry(kind).or_default();
+        *crowd = crowd.with(&out);
+        out != said
     });
+}
+
+/// Takes in an object of which there may be more than are known one by one. The one that is left out: where none may be asked, one of
+/// these makes room for one that may.
+fn admit_witness(
+    all: &mut BTreeMap<ObjectId, Witness>,
+    id: ObjectId,
+    said: Witness,
+) -> Option<Witness> {
+    let of_kind = || all.iter().filter(|(known, _)| known.kind == id.kind);
+    if all.contains_key(&id) || of_kind().count() < MAX_WITNESSES {
+        all.insert(id, said);
+        return None;
+    }
+    let unfit = said.fit && !of_kind().any(|(_, known)| known.fit);
+    let Some(first) = of_kind().map(|(id, _)| id.clone()).next().filter(|_| unfit) else {
+        return Some(said);
+    };
+    let out = all.remove(&first);
+    all.insert(id, said);
+    out
 }
 
 /// What a watch tells of a Pod; none = it is gone.
@@ -193,12 +218,28 @@ pub(super) fn pod(view: &View, name: String, pod: Option<Arc<Pod>>) {
         let Some(pod) = pod else {
             return seen.pods.remove(&name).is_some();
         };
-        if seen.pods.len() >= MAX_PODS && !seen.pods.contains_key(&name) {
-            return !std::mem::replace(&mut seen.pods_cut, true);
-        }
-        let before = seen.pods.insert(name, Arc::clone(&pod));
-        before != Some(pod)
+        let before = seen.pods.get(&name).cloned();
+        let whole = admit_pod(&mut seen.pods, name.clone(), pod);
+        let cut = !whole && !std::mem::replace(&mut seen.pods_cut, true);
+        cut || before.as_ref() != seen.pods.get(&name)
     });
+}
+
+/// Takes in a Pod while there is room. One that has failed for good makes room for one that has not: a node under pressure leaves
+/// hundreds of those behind (`Evicted`), and they say nothing of the controllers that run. False = one is left out.
+fn admit_pod(all: &mut BTreeMap<String, Arc<Pod>>, name: String, pod: Arc<Pod>) -> bool {
+    if all.len() < MAX_PODS || all.contains_key(&name) {
+        all.insert(name, pod);
+        return true;
+    }
+    let failed = all.iter().find(|(_, known)| known.failed.is_some());
+    if let Some(failed) = failed.map(|(name, _)| name.clone())
+        && pod.failed.is_none()
+    {
+        all.remove(&failed);
+        all.insert(name, pod);
+    }
+    false
 }
 
 /// A NetworkPolicy of somebody else's came or went: it may be what keeps the engine from the Git host.
@@ -263,5 +304,66 @@ mod tests {
         Found::nothing(What::Children(Kind::Application)).put(&view, Answer::Whole);
         assert_eq!(awaited(), all[1..].iter().copied().collect());
         assert!(seen.has_changed().unwrap(), "it is planned anew at once");
+    }
+
+    fn pod(failed: bool) -> Arc<Pod> {
+        Arc::new(Pod {
+            failed: failed.then(|| "Evicted: ".to_owned()),
+            ..Pod::default()
+        })
+    }
+
+    /// W5: a node under pressure leaves hundreds of failed Pods behind, before those of the controllers in the order of names.
+    #[test]
+    fn failed_pods_make_room_for_those_that_run() {
+        let mut pods = BTreeMap::new();
+        for n in 0..MAX_PODS {
+            assert!(admit_pod(&mut pods, format!("gone-{n:03}"), pod(true)));
+        }
+        let view = View::new(&plan::tests::install_of(EngineKind::Flux));
+        Found::Pods(pods.clone(), false).put(&view, Answer::Whole);
+        for (name, failed, known) in [("late", true, false), ("runs", false, true)] {
+            let whole = admit_pod(&mut pods, name.to_owned(), pod(failed));
+            assert_eq!((whole, pods.contains_key(name)), (false, known), "{name}");
+            super::pod(&view, name.to_owned(), Some(pod(failed)));
+            let seen = view.subscribe().borrow().clone();
+            assert_eq!(seen.pods, pods, "{name}: by a watch");
+            assert!(seen.pods_cut && pods.len() == MAX_PODS);
+        }
+        let runs = |n: usize| (format!("runs-{n:03}"), pod(false));
+        let full: BTreeMap<_, _> = (0..MAX_PODS).map(runs).collect();
+        let mut all = full.clone();
+        assert!(!admit_pod(&mut all, "one-more".to_owned(), pod(false)));
+        assert_eq!(all, full);
+    }
+
+    /// F12: of more than are known the controller may be busy with any, and the only one that may be asked may be any.
+    #[test]
+    fn of_witnesses_over_the_bound_it_is_known_what_their_controller_did_for_them() {
+        let kind = Kind::ImageRepository;
+        let id = |n: usize| ObjectId::new(kind, "apps", &format!("{n:04}"));
+        let with = |fit: bool, served: Option<i64>| Witness {
+            fit,
+            served: served.map(|s| clock::from_nanoseconds(i128::from(s)).unwrap()),
+            ..Witness::default()
+        };
+        let view = View::new(&plan::tests::install_of(EngineKind::Flux));
+        let listed = (0..MAX_WITNESSES).map(|n| (id(n), with(false, Some(1))));
+        Found::Witnesses(kind, listed.collect(), None).put(&view, Answer::Whole);
+        let other = ObjectId::new(Kind::Receiver, "apps", "one");
+        witness(&view, other.clone(), Some(with(true, None)));
+        let known = |id: &ObjectId| view.subscribe().borrow().witnesses.contains_key(id);
+        let crowd = || view.subscribe().borrow().crowds.get(&kind).copied();
+        assert!(known(&other) && crowd().is_none(), "another kind");
+        let [busy, fit] = [id(MAX_WITNESSES), id(MAX_WITNESSES + 1)];
+        witness(&view, busy.clone(), Some(with(false, Some(5))));
+        let one = Crowd::default().with(&with(false, Some(5)));
+        assert_eq!((known(&busy), crowd()), (false, Some(one)));
+        witness(&view, fit.clone(), Some(with(true, Some(2))));
+        let known = [known(&fit), known(&id(0)), known(&id(1))];
+        assert_eq!((known, crowd()), ([true, false, true], Some(one)));
+        // A list tells of all of them anew.
+        Found::nothing(What::Witnesses(kind)).put(&view, Answer::Whole);
+        assert_eq!(crowd(), None);
     }
 }

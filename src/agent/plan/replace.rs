@@ -15,6 +15,7 @@ use crate::clock::parse_rfc3339;
 use crate::wire::api::{Assignment, EngineKind};
 
 use super::change::Change;
+use super::state::MAX_LOUD;
 use super::{Observed, health};
 
 /// Why Argo CD is not put in Flux' place; for people.
@@ -157,17 +158,28 @@ pub fn lacks(change: &Change, install: &Install, observed: &Observed) -> Option<
     if change.failed.is_some() {
         return None;
     }
+    let below = |kind: &&Kind| !kind.is_source();
+    if let Some(kind) = observed.awaited.iter().find(below) {
+        let plural = kind.resource().2;
+        return Some(format!(
+            "it is not known yet which {plural} there are, and whether they work"
+        ));
+    }
     let mut children = observed.children.iter();
     let fails = children.find_map(|(id, child)| {
         let (reason, message) = child.trouble.as_ref()?;
         Some(format!("{id} fails: {reason}: {message}"))
     });
+    // Those that fail are known beyond the bound, too, as long as there is room for them.
     let unknown = || {
-        let kind = observed.cut.iter().find(|kind| !kind.is_source())?;
-        Some(format!(
-            "there are more {} than are looked at, so that not all are known to work; split the catalog, or keep the engine",
-            kind.resource().2
-        ))
+        let kind = observed.cut.iter().find(below)?;
+        let full = observed.children.len() >= MAX_LOUD;
+        full.then(|| {
+            format!(
+                "there are more {} than are looked at, so that not all are known to work; split the catalog, or keep the engine",
+                kind.resource().2
+            )
+        })
     };
     fails.or_else(unknown)
 }

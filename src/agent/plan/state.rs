@@ -20,10 +20,15 @@ use super::redis::Tally;
 use super::server::Gate;
 use super::silence::Silence;
 use super::undecodable::aside::Suspect;
-use super::witness::Witness;
+use super::witness::{Crowd, Witness};
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::PROBED_AT;
 use crate::bundle::{Kind, ObjectId};
+
+/// Sync objects that are known; the catalog may hold more, and then of the rest those that say something.
+pub const MAX_CHILDREN: usize = 4096;
+/// With those, which are known for as long as there is room.
+pub const MAX_LOUD: usize = 2 * MAX_CHILDREN;
 
 /// The cluster as far as the install goes.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +51,8 @@ pub struct Observed {
     pub awaited: BTreeSet<Kind>,
     /// The sync objects below the root, in all namespaces.
     pub children: Arc<BTreeMap<ObjectId, Child>>,
+    /// The roots, as the watch of the sync objects of their kind told of them last: in order with what it tells of those.
+    pub roots: BTreeMap<ObjectId, Fate>,
     /// Kinds of sync objects of which there are more than are known: that one is not known says nothing then.
     pub cut: BTreeSet<Kind>,
     /// Sources in other namespaces than the engine's; some of them, where there are many.
@@ -66,6 +73,8 @@ pub struct Observed {
     pub policies: BTreeSet<String>,
     /// Objects that other controllers may be asked with.
     pub witnesses: BTreeMap<ObjectId, Witness>,
+    /// Of the kinds of which there are more, these.
+    pub crowds: BTreeMap<Kind, Crowd>,
     /// What controllers of Argo CD count of their requests to Redis, by Pod.
     pub requests: BTreeMap<String, Tally>,
     pub own_look: OwnLook,

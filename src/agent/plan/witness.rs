@@ -88,6 +88,26 @@ impl Witness {
     }
 }
 
+/// Those of a kind that are over the bound, taken together: whether their controller is busy is told by them, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Crowd {
+    /// When one of them was served last.
+    served: Option<OffsetDateTime>,
+    /// How long a worker may be with one of them, at most.
+    takes: Duration,
+}
+
+impl Crowd {
+    /// With one more.
+    #[must_use]
+    pub fn with(self, one: &Witness) -> Self {
+        Self {
+            served: self.served.max(one.served),
+            takes: self.takes.max(one.takes),
+        }
+    }
+}
+
 /// Those to be asked now, and when the first answer is missed.
 pub(super) fn probes(
     now: OffsetDateTime,
@@ -176,6 +196,7 @@ fn is_late(
 pub(super) fn waited_since(observed: &Observed, kind: Kind, probe: Probe) -> OffsetDateTime {
     let of_kind = observed.witnesses.iter().filter(|(of, _)| of.kind == kind);
     let served = of_kind.filter_map(|(_, other)| other.served).max();
+    let served = served.max(observed.crowds.get(&kind).and_then(|crowd| crowd.served));
     served.map_or(probe.sent, |at| at.max(probe.sent))
 }
 
@@ -207,7 +228,8 @@ pub(super) fn patience(observed: &Observed, kind: Kind) -> Duration {
         return health::WEDGED;
     }
     let of_kind = observed.witnesses.iter().filter(|(id, _)| id.kind == kind);
-    let longest = of_kind.map(|(_, witness)| witness.takes).max();
+    let crowd = observed.crowds.get(&kind).map(|crowd| crowd.takes);
+    let longest = of_kind.map(|(_, witness)| witness.takes).max().max(crowd);
     let longest = longest.unwrap_or_default().clamp(Duration::ZERO, LONGEST);
     PATIENCE.max(longest + BESIDE)
 }

@@ -4,25 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
+use serde_json::Value;
 use tracing::warn;
 
 use crate::agent::plan::burst::missed::{self, List};
 use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::busy::{self, Turn};
-use crate::agent::plan::state::Child;
+use crate::agent::plan::state::{Child, MAX_CHILDREN, MAX_LOUD};
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
-/// Sync objects that are known; the catalog may hold more, and then the rest is not judged.
-pub(super) const MAX_CHILDREN: usize = 4096;
-/// With those that are being deleted, which are known for as long as there is room: the guard's end hangs on them.
-const MAX_DYING: usize = 2 * MAX_CHILDREN;
+/// Of one list, so many are known to be there beside those.
+const MAX_NAMED: usize = 1 << 16;
 /// Sources elsewhere that are known; that there are any is what counts.
 const MAX_SOURCES: usize = 64;
 /// How long one that went is remembered, and how many of them: all that are known may go at once.
 const LOST: time::Duration = time::Duration::minutes(2);
-const MAX_LOST: usize = MAX_DYING;
+const MAX_LOST: usize = MAX_LOUD;
 
 /// What one sync object says.
 pub(in crate::agent::observe) struct Heard {
@@ -33,6 +32,8 @@ pub(in crate::agent::observe) struct Heard {
     fetch: Option<time::Duration>,
     /// It is in another namespace than the engine's.
     elsewhere: bool,
+    /// An Application that brings something into the engine's namespace.
+    near: bool,
 }
 
 impl Heard {
@@ -44,8 +45,45 @@ impl Heard {
             turn: Turn::of(kind, live),
             fetch: busy::fetch(kind, live),
             elsewhere: live.metadata.namespace.as_deref() != Some(home),
+            near: kind == Kind::Application && is_near(home, &live.data),
         }
     }
+
+    /// Whether it is known however many there are: the guard's end hangs on what is being deleted; what is held back from Git on
+    /// the Applications that bring the engine; a controller may be blind for one that it cannot read, or busy with one that
+    /// takes its time; and what fails is told.
+    fn is_loud(&self) -> bool {
+        let works = self.turn.is_some_and(|turn| turn.began < turn.ends);
+        let says = self.child.as_ref().is_some_and(says);
+        let goes = self.fate.dying || self.fate.moving;
+        goes || works || says || self.near || self.fetch.is_some()
+    }
+
+    /// As many may be known beside it.
+    fn most(&self) -> usize {
+        if self.is_loud() {
+            MAX_LOUD
+        } else {
+            MAX_CHILDREN
+        }
+    }
+}
+
+/// Whether it is to be told, or holds something back.
+fn says(child: &Child) -> bool {
+    let holds = child.owner.as_ref().is_some_and(|o| !o.held.is_empty());
+    child.trouble.is_some() || child.suspect.is_some() || holds
+}
+
+/// Whether an Application brings what may be part of the engine.
+fn is_near(home: &str, data: &Value) -> bool {
+    let all = data.pointer("/status/resources").and_then(Value::as_array);
+    all.into_iter().flatten().any(|resource| {
+        let said = |name| resource.get(name).and_then(Value::as_str);
+        let is = |kind: &&Kind| Some(kind.as_str()) == said("kind");
+        let known = || Kind::ALL.iter().find(is);
+        said("namespace") == Some(home) && known().is_some_and(|kind| kind.installable())
+    })
 }
 
 /// One list, as far as it is kept.
@@ -54,54 +92,45 @@ pub(in crate::agent::observe) struct Listed {
     heard: BTreeMap<ObjectId, Heard>,
     /// The roots of the kind, which are none below them.
     roots: BTreeMap<ObjectId, Fate>,
-    /// Whether there are more.
-    cut: bool,
+    /// Others, which are over the bound and say nothing.
+    beyond: BTreeSet<ObjectId>,
+    /// Whether there are still more.
+    endless: bool,
 }
 
 impl Listed {
     pub(super) fn add(&mut self, id: ObjectId, said: Heard) {
-        let most = if said.fate.dying {
-            MAX_DYING
-        } else {
-            MAX_CHILDREN
-        };
-        if self.heard.len() < most {
+        if self.heard.len() < said.most() {
             self.heard.insert(id, said);
+        } else if self.beyond.len() < MAX_NAMED && !said.is_loud() {
+            self.beyond.insert(id);
         } else {
-            self.cut = true;
+            self.endless = true;
         }
     }
 
     /// The install has only so many of them.
     pub(super) fn add_root(&mut self, home: &str, kind: Kind, live: &DynamicObject) {
-        let Some(name) = live.metadata.name.as_deref() else {
-            return;
-        };
-        let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
-        let id = ObjectId::new(kind, namespace, name);
-        let mut fate = Fate::of(home, kind, live);
-        // Its own end has findings of its own, and says nothing of who deletes the others.
-        fate.dying = false;
-        self.roots.insert(id, fate);
+        self.roots.extend(root(home, kind, live));
     }
 
     pub(super) fn has(&self, id: &ObjectId) -> bool {
         self.heard.contains_key(id)
     }
 
-    /// Takes the place of all that was known of the kind, but for what may be among those that are over the bound. Whether that
+    /// Takes the place of all that was known of the kind, but for those that are over the bound, or may be among them. Whether that
     /// changed anything.
     pub(super) fn put(self, seen: &mut Observed, kind: Kind) -> bool {
         let Self {
             heard: all,
             roots,
-            cut,
+            beyond,
+            endless,
         } = self;
-        let of_kind = seen.children.keys().filter(|id| id.kind == kind && !cut);
-        let over: Vec<ObjectId> = of_kind
-            .filter(|id| !all.contains_key(*id))
-            .cloned()
-            .collect();
+        let cut = endless || !beyond.is_empty();
+        let is_there = |id: &ObjectId| all.contains_key(id) || beyond.contains(id) || endless;
+        let of_kind = seen.children.keys().filter(|id| id.kind == kind);
+        let over: Vec<ObjectId> = of_kind.filter(|id| !is_there(id)).cloned().collect();
         let fate = |id: &ObjectId| all.get(id).map(|h| &h.fate).or_else(|| roots.get(id));
         let list = List {
             kind,
@@ -111,14 +140,17 @@ impl Listed {
         let dying = all.iter().filter(|(_, said)| said.fate.dying);
         let end = over.iter().chain(dying.map(|(id, _)| id));
         let wishes = missed::wishes(seen, &list, end, clock::now());
+        seen.roots.retain(|id, _| id.kind != kind);
+        seen.roots.extend(roots);
         let mut changed = seen.awaited.remove(&kind);
-        let before = seen.cut.remove(&kind);
+        let was_cut = seen.cut.remove(&kind);
         seen.sources
             .retain(|id| id.kind != kind || cut || all.contains_key(id));
         for id in over {
             let wish = wishes.contains(&id);
             changed |= gone_by(seen, &id, Some(wish));
         }
+        changed |= forget(seen, &beyond);
         for (id, said) in all {
             let wish = wishes.contains(&id);
             changed |= heard_by(seen, id, said, Some(wish));
@@ -127,15 +159,53 @@ impl Listed {
             seen.cut.insert(kind);
         }
         let now = seen.cut.contains(&kind);
-        if now && !before {
+        if now && !was_cut {
             warn!(
                 kind = kind.as_str(),
                 known = MAX_CHILDREN,
                 "there are more sync objects than are looked at"
             );
         }
-        changed || now != before
+        changed || now != was_cut
     }
+}
+
+/// Drops what was known of objects that said something and say nothing now. Whether there were any.
+fn forget(seen: &mut Observed, quiet: &BTreeSet<ObjectId>) -> bool {
+    let spoke = |child: &Child| {
+        let goes = child.fate.dying || child.fate.moving;
+        says(child) || goes || child.fetch.is_some()
+    };
+    let spoke = |id: &&ObjectId| seen.children.get(*id).is_some_and(spoke);
+    let former: Vec<ObjectId> = quiet.iter().filter(spoke).cloned().collect();
+    for id in &former {
+        let child = Arc::make_mut(&mut seen.children).remove(id);
+        Arc::make_mut(&mut seen.deletions).remove(id);
+        if child.is_some_and(|child| child.fate.moving) {
+            burst::moved(seen, id, clock::now());
+        }
+    }
+    !former.is_empty()
+}
+
+/// What a root means for what it brought.
+fn root(home: &str, kind: Kind, live: &DynamicObject) -> Option<(ObjectId, Fate)> {
+    let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
+    let id = ObjectId::new(kind, namespace, live.metadata.name.as_deref()?);
+    let mut fate = Fate::of(home, kind, live);
+    // Its own end has findings of its own, and says nothing of who deletes the others.
+    fate.dying = false;
+    Some((id, fate))
+}
+
+/// Takes in what the watch of sync objects tells of a root among them.
+pub(in crate::agent::observe) fn heard_root(
+    seen: &mut Observed,
+    home: &str,
+    kind: Kind,
+    live: &DynamicObject,
+) {
+    seen.roots.extend(root(home, kind, live));
 }
 
 /// Takes in what a watch tells of a sync object. Whether that changed anything.
@@ -162,13 +232,14 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
         Some(wish) => burst::note_listed(seen, &id, (Some(&said.fate), wish), now),
     }
     let known = seen.children.get(&id);
-    let most = if said.fate.dying {
-        MAX_DYING
-    } else {
-        MAX_CHILDREN
-    };
-    if known.is_none() && seen.children.len() >= most {
+    if known.is_none() && seen.children.len() >= said.most() {
         return seen.cut.insert(id.kind);
+    }
+    // It was known for what it said, and makes room for others that say something.
+    let over = seen.cut.contains(&id.kind) && seen.children.len() > said.most();
+    if known.is_some() && over {
+        Arc::make_mut(&mut seen.children).remove(&id);
+        return true;
     }
     // At work again, it can be read again.
     let before = || Child {

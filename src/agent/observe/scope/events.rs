@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 
 use super::{Scope, What};
-use crate::agent::observe::found::{self, Heard, gone, heard};
+use crate::agent::observe::found::{self, Heard, gone, heard, heard_root};
 use crate::agent::observe::{View, told};
 use crate::agent::plan::project;
 use crate::agent::plan::witness::Witness;
@@ -31,6 +31,11 @@ impl Scope {
                 if let Some(id) = self.id(kind, &live) {
                     let said = Heard::of(&self.home, kind, &live);
                     view.0.send_if_modified(|seen| heard(seen, id, said));
+                } else {
+                    view.0.send_if_modified(|seen| {
+                        heard_root(seen, &self.home, kind, &live);
+                        false
+                    });
                 }
             }
             What::Pods => {

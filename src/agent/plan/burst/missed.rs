@@ -64,9 +64,11 @@ pub fn wishes<'a>(
         let root = observed.objects.get(owner);
         let root = root.map(|root| Fate::of_root(owner.kind, root));
         let child = observed.children.get(owner).map(|child| &child.fate);
-        let before = root.as_ref().or(child);
         // Another list has it, which may be older: nothing is left to keep of what is gone.
         let elsewhere = owner.kind != list.kind;
+        // A root has a list of its own, too, which may be newer than all that was known of the others.
+        let in_order = observed.roots.get(owner).filter(|_| !elsewhere);
+        let before = in_order.or(root.as_ref()).or(child);
         if elsewhere && fate.is_none() {
             return true;
         }

@@ -75,8 +75,12 @@ fn unasked(moment: &Moment<'_>, kind: Kind, controller: &ObjectId) -> String {
     let all = moment.observed.witnesses.keys();
     match all.filter(|id| id.kind == kind).count() {
         0 => format!("there is no {kind} to ask it with: its Pod is all that is known of it"),
-        n => format!(
-            "none of {n} may be asked: suspended, or looked at more seldom than every 10 min"
-        ),
+        n => {
+            let more = moment.observed.crowds.contains_key(&kind);
+            let more = if more { " and more" } else { "" };
+            format!(
+                "none of {n}{more} may be asked: suspended, or looked at more seldom than every 10 min"
+            )
+        }
     }
 }

@@ -221,6 +221,45 @@ fn one_that_is_busy_with_others_is_left_alone() {
     assert!(!of(&cluster, Kind::ImageUpdateAutomation, None));
 }
 
+/// F12: a controller that is busy with objects that are over the bound is busy all the same.
+#[test]
+fn who_goes_on_with_objects_that_are_not_known_one_by_one_is_not_called_deaf() {
+    let kind = Kind::ImageRepository;
+    let mut cluster = working(&all());
+    let is_deaf = |cluster: &Cluster, crowd: Option<Witness>| {
+        let mut observed = cluster.observed();
+        let sent = asked(cluster.now, SECOND * 400, false);
+        observed.witnesses.insert(id(kind, "a"), sent);
+        let crowd = crowd.map(|one| (kind, Crowd::default().with(&one)));
+        observed.crowds.extend(crowd);
+        let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
+        plan.findings.iter().any(|f| f.class == Class::QueueWedged)
+    };
+    let one = |served: Option<i32>, takes: i32| {
+        Some(Witness {
+            served: served.map(|ago| cluster.now - SECOND * ago),
+            takes: SECOND * takes,
+            ..Witness::default()
+        })
+    };
+    for (crowd, deaf) in [
+        (None, true),
+        (one(None, 0), true),
+        (one(Some(331), 0), true),
+        (one(Some(330), 0), false),
+        (one(None, 339), true),
+        (one(None, 340), false),
+    ] {
+        assert_eq!(is_deaf(&cluster, crowd), deaf, "{crowd:?}");
+    }
+    cluster.now += SECOND;
+    let late = Some(Witness {
+        served: Some(cluster.now - SECOND * 331),
+        ..Witness::default()
+    });
+    assert!(is_deaf(&cluster, late));
+}
+
 /// While its controller does not run, or came up a moment ago, no answer is missed.
 #[test]
 fn a_controller_that_is_down_is_not_called_deaf() {

@@ -45,17 +45,32 @@ fn list(seen: &mut Observed, root: u32, there: &[(&str, bool)]) {
     listed.put(seen, kind);
 }
 
+/// What was heard of the root before the list of what it brought.
+#[derive(Clone, Copy)]
+enum Before {
+    Nothing,
+    /// Its watch told that it was done with a commit.
+    Work,
+    /// A list of it alone.
+    List,
+    /// By the watch of what it brought, before anything of that went.
+    Event,
+}
+
 /// W44: no watch told of it, and the list after that has them no more.
 #[test]
 fn what_a_list_misses_is_a_commits_wish_where_the_root_has_another_one_since() {
     let all = ["a", "b", "c", "d"].map(|name| (name, false));
     let half = [("c", true), ("d", true)];
     for (what, root, there, known_before, deleted) in [
-        ("a commit took them", 2, &[][..], false, 0),
-        ("a commit takes them", 2, &half, false, 0),
-        ("nobody says why", 1, &half, false, 4),
-        ("the root was heard of before", 1, &half, true, 0),
-        ("nothing went", 1, &all, false, 0),
+        ("a commit took them", 2, &[][..], Before::Nothing, 0),
+        ("a commit takes them", 2, &half, Before::Nothing, 0),
+        ("nobody says why", 1, &half, Before::Nothing, 4),
+        ("the root was heard of before", 1, &half, Before::Work, 0),
+        ("the root's own list came first", 2, &half, Before::List, 0),
+        ("it says nothing new", 1, &half, Before::List, 4),
+        ("their watch told of the root", 2, &half, Before::Event, 4),
+        ("nothing went", 1, &all, Before::Nothing, 0),
     ] {
         let mut seen = Observed::default();
         let live = project::object(Kind::Kustomization, kustomization(HOME, 1, false));
@@ -66,12 +81,146 @@ fn what_a_list_misses_is_a_commits_wish_where_the_root_has_another_one_since() {
             (4, 0),
             "{what}"
         );
-        if known_before {
-            burst::moved(&mut seen, &app(HOME), clock::now());
+        let live = kustomization(HOME, root, false);
+        match known_before {
+            Before::Nothing => {}
+            Before::Work => burst::moved(&mut seen, &app(HOME), clock::now()),
+            Before::List => {
+                let live = project::object(Kind::Kustomization, live);
+                seen.objects.insert(app(HOME), Arc::new(live));
+            }
+            Before::Event => heard_root(&mut seen, HOME, Kind::Kustomization, &live),
         }
         list(&mut seen, root, there);
         assert_eq!(seen.children.len(), there.len(), "{what}");
         assert_eq!(seen.deletions.len(), deleted, "{what}");
+    }
+}
+
+/// A list of as many that say nothing as are known, and this one.
+fn many(id: ObjectId, said: Heard) -> Listed {
+    let kind = Kind::Kustomization;
+    let mut listed = Listed::default();
+    for n in 0..MAX_CHILDREN {
+        let name = format!("app-{n}");
+        let live = kustomization(&name, 1, false);
+        listed.add(app(&name), Heard::of(HOME, kind, &live));
+    }
+    listed.add(id, said);
+    listed
+}
+
+/// W11: the guard waits for the end of what is being deleted, and would wait for ever for one that went while no watch told of it.
+#[test]
+fn what_a_list_that_was_cut_does_not_have_at_all_is_gone() {
+    let kind = Kind::Kustomization;
+    let mut seen = Observed::default();
+    list(&mut seen, 1, &[("zz", false), ("dies", true)]);
+    let last = Heard::of(HOME, kind, &kustomization("zz", 1, false));
+    assert!(many(app("zz"), last).put(&mut seen, kind));
+    assert!(seen.cut.contains(&kind));
+    let there = ["zz", "dies"].map(|name| seen.children.contains_key(&app(name)));
+    assert_eq!(there, [true, false]);
+}
+
+/// An object that says this of itself.
+fn saying(kind: Kind, change: &Value) -> (ObjectId, DynamicObject) {
+    let id = ObjectId::new(kind, "team", "one");
+    let mut live = json!({
+        "apiVersion": kind.api_version(), "kind": kind.as_str(),
+        "metadata": {"name": "one", "namespace": "team", "generation": 1, "annotations": {}},
+        "spec": {"interval": "1m0s"},
+        "status": {"conditions": []},
+    });
+    for (pointer, value) in change.as_object().unwrap() {
+        *live.pointer_mut(pointer).unwrap() = value.clone();
+    }
+    (id, serde_json::from_value(live).unwrap())
+}
+
+/// F18, F44, W21: of what is over the bound the engine's function may hang on what says something, and so may its hold.
+#[test]
+fn what_says_something_is_known_however_many_there_are() {
+    let ready = |status: &str| {
+        let said = json!([{
+            "type": "Ready", "status": status, "reason": "BuildFailed", "message": "x",
+            "lastTransitionTime": "2027-01-15T08:00:25Z",
+        }]);
+        json!({"/status/conditions": said})
+    };
+    let held = json!({"held": [{
+        "group": "apps", "kind": "Deployment", "namespace": HOME, "name": "argocd-repo-server",
+        "revision": "1", "since": "2027-01-15T08:00:25Z", "reason": "x", "attempt": 1,
+    }], "former": {"ignoreDifferences": null, "syncOptions": null}});
+    let holds = json!({"/metadata/annotations": {"linesman.dev/holds": held.to_string()}});
+    let brings = |kind: &str, namespace: &str| {
+        let resource =
+            json!({"group": "apps", "kind": kind, "namespace": namespace, "name": "one"});
+        json!({"/status": {"resources": [resource]}})
+    };
+    let long = json!({"/spec/interval": "9999999h"});
+    let dies = json!({"/metadata": {
+        "name": "one", "namespace": "team", "deletionTimestamp": "2027-01-15T08:00:25Z",
+    }});
+    for (what, kind, change, known) in [
+        ("is ready", Kind::Kustomization, ready("True"), false),
+        ("fails", Kind::Kustomization, ready("False"), true),
+        ("is at work", Kind::Kustomization, ready("Unknown"), true),
+        (
+            "a release at work",
+            Kind::HelmRelease,
+            ready("Unknown"),
+            true,
+        ),
+        ("dies", Kind::Kustomization, dies, true),
+        ("is not read", Kind::Kustomization, long.clone(), true),
+        ("a source that is not read", Kind::Bucket, long, true),
+        ("is fetched", Kind::GitRepository, ready("Unknown"), true),
+        ("holds back", Kind::Application, holds, true),
+        (
+            "brings",
+            Kind::Application,
+            brings("Deployment", HOME),
+            true,
+        ),
+        (
+            "others",
+            Kind::Application,
+            brings("Deployment", "team"),
+            false,
+        ),
+        (
+            "sync objects",
+            Kind::Application,
+            brings("Application", HOME),
+            false,
+        ),
+    ] {
+        let (id, live) = saying(kind, &change);
+        let said = || Heard::of(HOME, kind, &live);
+        let mut seen = Observed::default();
+        many(id.clone(), said()).put(&mut seen, kind);
+        assert_eq!(seen.children.contains_key(&id), known, "{what}: by a list");
+        // By a watch, and after that it says nothing any more.
+        let full = (0..MAX_CHILDREN).map(|n| (app(&format!("app-{n}")), Child::default()));
+        let mut seen = Observed {
+            children: Arc::new(full.collect()),
+            cut: [kind].into(),
+            ..Observed::default()
+        };
+        assert_eq!(heard(&mut seen, id.clone(), said()), known, "{what}");
+        assert_eq!(seen.children.contains_key(&id), known, "{what}: by a watch");
+        let mut later = seen.clone();
+        let (_, quiet) = saying(kind, &ready("True"));
+        let quiet = || Heard::of(HOME, kind, &quiet);
+        heard(&mut seen, id.clone(), quiet());
+        assert!(!seen.children.contains_key(&id), "{what}: makes room");
+        assert_eq!(seen.children.len(), MAX_CHILDREN, "{what}");
+        // The same by the list after a gap.
+        many(id.clone(), quiet()).put(&mut later, kind);
+        let stays = what == "brings";
+        let there = later.children.contains_key(&id);
+        assert_eq!(there, stays, "{what}: after a gap");
     }
 }
 
@@ -81,19 +230,8 @@ fn a_list_that_was_cut_says_nothing_of_what_it_lacks() {
     let kind = Kind::Kustomization;
     let mut seen = Observed::default();
     list(&mut seen, 1, &[("zz", false)]);
-    let names: Vec<String> = (0..MAX_CHILDREN).map(|n| format!("app-{n}")).collect();
-    let mut listed = Listed::default();
-    for name in &names {
-        listed.add(
-            app(name),
-            Heard::of(HOME, kind, &kustomization(name, 1, false)),
-        );
-    }
-    listed.add(
-        app("zz"),
-        Heard::of(HOME, kind, &kustomization("zz", 1, false)),
-    );
-    assert!(listed.put(&mut seen, kind));
+    let last = Heard::of(HOME, kind, &kustomization("zz", 1, false));
+    assert!(many(app("zz"), last).put(&mut seen, kind));
     assert!(seen.cut.contains(&kind));
     assert!(seen.children.contains_key(&app("zz")) && seen.deletions.is_empty());
     assert_eq!(seen.children.len(), MAX_CHILDREN);
