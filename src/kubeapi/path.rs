@@ -18,6 +18,9 @@ const METHODS: [Method; 7] = [
     Method::OPTIONS,
 ];
 
+/// Where the subresource `proxy` stands at the deepest: `apis`, group, version, `watch`, `namespaces`, its name, resource, name, `proxy`.
+const PROXY_WITHIN: usize = 9;
+
 /// Refuses what is no method of the Kubernetes API: `CONNECT`, `TRACE`, and what servers make up.
 pub fn method(method: &Method, hop: Hop) -> Result<(), Refusal> {
     if METHODS.contains(method) {
@@ -191,9 +194,14 @@ fn segment(raw: &str) -> Result<String, PathError> {
     Ok(text)
 }
 
-/// Whether these segments end in the subresource `proxy`, so that the rest belongs to another server.
+/// Whether these segments end in the subresource `proxy`, so that the rest belongs to another server. Asked for each segment: of what is
+/// deeper nothing is looked at, for a head has room for thousands.
 fn behind_proxy(segments: &[String]) -> bool {
-    let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let parts: Vec<&str> = segments
+        .iter()
+        .take(PROXY_WITHIN)
+        .map(String::as_str)
+        .collect();
     let info = request_info(&Method::GET, &parts, None);
     info.resource_request && info.subresource == "proxy"
 }

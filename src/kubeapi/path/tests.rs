@@ -254,3 +254,27 @@ fn interactive_and_long_running_are_told_by_resource_not_method() {
     );
     assert!(console.may_upgrade(Upgrade::WebSocket) && !console.may_upgrade(Upgrade::Spdy));
 }
+
+/// L40: each segment costs as much as any other, however many there are: hub and agent read the path of whoever has a grant, and what is
+/// read takes its thread from all others. Nobody is timed here; what looks at all segments for each takes minutes.
+#[test]
+fn a_path_of_thousands_of_segments_is_read_in_one_go() {
+    let began = std::time::Instant::now();
+    for root in [
+        "/api/v1/namespaces/a/pods/x/log",
+        "/apis/g/v/watch/namespaces/a/r/x/s",
+    ] {
+        let deep = format!("{root}{}", "/y".repeat(256 << 10));
+        assert_eq!(info("GET", &deep), info("GET", root));
+    }
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    // As deep as it can stand.
+    let proxied = "/apis/g/v/watch/namespaces/a/r/x/proxy//../%zz";
+    assert_eq!(row("GET", proxied), "watch g a r proxy x");
+    let below = "/apis/g/v/watch/namespaces/a/r/x/y/proxy//z";
+    assert_eq!(
+        classify(&Method::GET, below, None),
+        Err(PathError::Malformed("an empty segment"))
+    );
+}
