@@ -60,6 +60,9 @@ const REQUEST: [&str; 9] = [
     super::trace::TRACEPARENT,
 ];
 const REQUEST_PREFIXES: [&str; 4] = ["impersonate-", "x-remote-", "x-forwarded-", "proxy-"];
+/// How a subprotocol begins by which a browser gives the API server a bearer token, for want of `Authorization`
+/// (k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go). An API server that refuses the line's own token would ask it next.
+const TOKEN_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 
 /// Of this connection only (RFC 9110 7.6.1), and `Expect`, which each hop answers itself.
 const HOP: [&str; 8] = [
@@ -106,16 +109,44 @@ pub fn clean_request(headers: &HeaderMap) -> Result<HeaderMap, HeaderError> {
 /// The headers that go on; whom they ask to act as ([`super::acting::asked`]) does not.
 pub fn cleaned(headers: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(headers);
-    let keep = |name: &HeaderName| {
-        let plain = plain(name);
+    let keep = |plain: &String| {
         !HOP.contains(&plain.as_str())
             && !REQUEST.contains(&plain.as_str())
             && !REQUEST_PREFIXES
                 .iter()
                 .any(|prefix| plain.starts_with(prefix))
-            && !named.contains(&plain)
+            && !named.contains(plain)
     };
-    filtered(headers, keep)
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let plain = plain(name);
+        if !keep(&plain) {
+            continue;
+        }
+        let value = match plain.as_str() {
+            "sec-websocket-protocol" => without_tokens(value),
+            _ => Some(value.clone()),
+        };
+        if let Some(value) = value {
+            kept.append(name.clone(), value);
+        }
+    }
+    kept
+}
+
+/// The subprotocols that are offered, but for tokens; as they were sent where none is one.
+fn without_tokens(offered: &HeaderValue) -> Option<HeaderValue> {
+    let is_token = |word: &[u8]| {
+        let begins = word.trim_ascii().get(..TOKEN_PROTOCOL.len());
+        begins.is_some_and(|begins| begins.eq_ignore_ascii_case(TOKEN_PROTOCOL))
+    };
+    let words = || offered.as_bytes().split(|byte| *byte == b',');
+    if !words().any(is_token) {
+        return Some(offered.clone());
+    }
+    let rest: Vec<&[u8]> = words().filter(|word| !is_token(word)).collect();
+    let rest = HeaderValue::from_bytes(&rest.join(&b','));
+    rest.ok().filter(|rest| !rest.is_empty())
 }
 
 /// The answer's headers that reach the user. `html` = whether it came from behind `/proxy/`: such a page

@@ -69,6 +69,47 @@ fn the_rest_passes_with_repeats_in_order() {
     assert_eq!(kept(&rows), expected);
 }
 
+/// L34: what the API server would take for a bearer token ends here, in whatever place it is offered.
+#[test]
+fn tokens_among_subprotocols_are_removed() {
+    const NAME: &str = "sec-websocket-protocol";
+    let token = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
+    let shouted = token.to_ascii_uppercase();
+    for (offered, rest) in [
+        (vec![token.to_owned()], vec![]),
+        (vec![format!(" {token} , {token}")], vec![]),
+        (
+            vec![format!("v5.channel.k8s.io, {token}")],
+            vec!["v5.channel.k8s.io"],
+        ),
+        (
+            vec![format!(
+                "{token},v5.channel.k8s.io,{shouted}, v4.channel.k8s.io"
+            )],
+            vec!["v5.channel.k8s.io, v4.channel.k8s.io"],
+        ),
+        (
+            vec![
+                "v5.channel.k8s.io , x".to_owned(),
+                token.to_owned(),
+                "y".to_owned(),
+            ],
+            vec!["v5.channel.k8s.io , x", "y"],
+        ),
+        (
+            vec!["xbase64url.bearer.authorization.k8s.io.c2VjcmV0".to_owned()],
+            vec!["xbase64url.bearer.authorization.k8s.io.c2VjcmV0"],
+        ),
+    ] {
+        for name in [NAME, "Sec_WebSocket_Protocol"] {
+            let rows: Vec<(&str, &str)> = offered.iter().map(|v| (name, v.as_str())).collect();
+            let name = name.to_ascii_lowercase();
+            let expected: Vec<String> = rest.iter().map(|v| format!("{name}: {v}")).collect();
+            assert_eq!(kept(&rows), expected, "{rows:?}");
+        }
+    }
+}
+
 #[test]
 fn content_headers_survive_being_named_in_connection() {
     assert_eq!(

@@ -10,7 +10,7 @@ use crate::proxy::apiserver::{ApiServer, Seen};
 use crate::proxy::world::World;
 
 /// Headers that a user adds, and the code. What passes must arrive as if they had not been there.
-const HEADERS: [(&str, u16); 43] = [
+const HEADERS: [(&str, u16); 44] = [
     ("Impersonate-User: root", 403),
     ("impersonate-user: root", 403),
     ("iMpErSoNaTe-UsEr: root", 403),
@@ -63,6 +63,11 @@ const HEADERS: [(&str, u16); 43] = [
     ("Connection: close, X-Thing\r\nX-Thing: 1", 200),
     ("TE: trailers\r\nTrailer: Impersonate-User", 200),
     ("Keep-Alive: 5\r\nProxy-Connection: keep-alive", 200),
+    // A bearer token to an API server.
+    (
+        "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0",
+        200,
+    ),
     ("Upgrade: h2c\r\nConnection: Upgrade", 400),
 ];
 
