@@ -204,7 +204,17 @@ fn in_a_line(file: &mut File) -> std::io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// Delivers until `stop`; `head` is the number of the chain's last record, `behind` how many of them the sink has yet to take.
+/// How many records wait, as long as somebody here delivers them. Whoever goes on with it then, at another replica, says how far that is:
+/// this one shows none, however it ended.
+struct Behind(Gauge);
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.0.set(0);
+    }
+}
+
+/// Delivers until `stop`, and then no more than what it is about to; `head` is the number of the chain's last record, `behind` how many of them the sink has yet to take.
 pub async fn run(
     store: Store,
     sink: Sink,
@@ -214,8 +224,9 @@ pub async fn run(
 ) -> Result<()> {
     let name = sink.name();
     let mut way = Way::new(store.clone(), sink);
+    let behind = Behind(behind);
     let (mut failures, mut named) = (0, false);
-    loop {
+    while !stop.is_cancelled() {
         head.borrow_and_update();
         let went = if named {
             way.next(&name).await
@@ -224,7 +235,9 @@ pub async fn run(
             named = done.is_ok();
             done.map(|()| true)
         };
-        behind.set(head.borrow().saturating_sub(way.delivered()).max(0));
+        behind
+            .0
+            .set(head.borrow().saturating_sub(way.delivered()).max(0));
         let wait = match went {
             Ok(true) => {
                 failures = 0;
@@ -246,15 +259,12 @@ pub async fn run(
             }
         };
         tokio::select! {
-            () = stop.cancelled() => {
-                // Whoever goes on with it says how far that is.
-                behind.set(0);
-                return Ok(());
-            }
+            () = stop.cancelled() => {}
             _ = head.changed(), if failures == 0 => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

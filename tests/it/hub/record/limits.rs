@@ -7,9 +7,11 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use linesman::hub::AuditConfig;
 use linesman::hub::audit::Entry;
-use linesman::hub::audit::sink::Sink;
+use linesman::hub::audit::sink::{self, Sink};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::hub::support::TestHub;
 use crate::wait::until;
@@ -172,5 +174,38 @@ async fn a_receiver_that_refuses_everything_is_waited_for() {
     receiver.limit.store(64 << 10, Ordering::SeqCst);
     let lines = receiver.lines(last).await;
     assert_eq!(numbers(&lines), (1..=last).collect::<Vec<_>>());
+    hub.stop().await;
+}
+
+/// A replica that leads no longer, or a hub that is told to end, does not first give what has gathered for hours; and what it has yet to
+/// give is none of its business any more, be it told to end or cut off.
+#[tokio::test]
+async fn a_sink_that_ends_leaves_what_waits_to_whoever_goes_on() {
+    let receiver = Receiver::start(10).await;
+    let hub = TestHub::start("audit-ends").await;
+    let entries = (0..1_200).map(|_| Entry {
+        action: "test".to_owned(),
+        ..Entry::default()
+    });
+    let last = written(&hub, entries).await;
+    let behind = hub.hub.metrics.audit_behind("webhook");
+    let run = |sink: &Sink, stop: &CancellationToken| {
+        let (store, head) = (hub.hub.store.clone(), hub.hub.audit.head());
+        sink::run(store, sink.clone(), head, behind.clone(), stop.clone())
+    };
+    let stop = CancellationToken::new();
+    let mut cut = JoinSet::new();
+    cut.spawn(run(&receiver.config().sinks[0], &stop));
+    until("they wait", PATIENCE, async || behind.get() == last).await;
+    cut.shutdown().await;
+    assert_eq!(behind.get(), 0);
+
+    receiver.limit.store(1 << 20, Ordering::SeqCst);
+    stop.cancel();
+    for sink in receiver.config().sinks {
+        run(&sink, &stop).await.unwrap();
+        let taken = hub.hub.store.audit_position(&sink.name()).await.unwrap();
+        assert_eq!((taken, behind.get()), (None, 0));
+    }
     hub.stop().await;
 }
