@@ -392,6 +392,9 @@ async fn a_sink_goes_on_where_it_was(store: Store) {
         store.set_audit_position("siem", seq).await.unwrap();
         assert_eq!(store.audit_position("siem").await.unwrap(), Some(seq));
     }
+    // The one who sent before, and whose word on it comes late.
+    store.set_audit_position("siem", 3).await.unwrap();
+    assert_eq!(store.audit_position("siem").await.unwrap(), Some(9));
     // Under another name, and never behind what it is known to have.
     for (there, then) in [(None, 9), (Some(4), 9), (Some(12), 12)] {
         if let Some(there) = there {

@@ -171,11 +171,10 @@ impl Database {
 
     pub async fn set_audit_position(&self, sink: &str, seq: i64) -> Result<()> {
         const DOING: &str = "keep a sink's position";
-        let statement = sqlx::query(
-            "INSERT INTO audit_sink (name, seq) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET seq = $2",
-        )
-        .bind(sink)
-        .bind(seq);
+        // A replica that was sending when another went on with it knows of less.
+        const FORWARD: &str = "INSERT INTO audit_sink (name, seq) VALUES ($1, $2)
+             ON CONFLICT (name) DO UPDATE SET seq = excluded.seq WHERE excluded.seq > audit_sink.seq";
+        let statement = sqlx::query(FORWARD).bind(sink).bind(seq);
         self.change_row(DOING, statement).await.map(drop)
     }
 
