@@ -2,6 +2,8 @@
 //! meanwhile ends there as soon as the records are back.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
@@ -29,7 +31,8 @@ pub(super) enum Way {
     Silent,
     /// The same, and connections that something was said on meanwhile stay silent for ever.
     Lost,
-    /// Goes on, but of two pings in a row on a connection the second is lost, and the connection with it.
+    /// Goes on, but of each connection that was there before the next ping is lost, and the connection with it: that is how a pool tries
+    /// what comes back.
     Returned,
 }
 
@@ -41,6 +44,8 @@ pub(super) struct Site {
     pub(super) a: World,
     pub(super) b: World,
     pub(super) way: watch::Sender<Way>,
+    /// Connections that a ping was lost on.
+    pub(super) returned: Arc<AtomicUsize>,
     /// The way of the second.
     pub(super) url: String,
     pub(super) _relay: JoinSet<()>,
@@ -56,13 +61,15 @@ impl Site {
         let at = listener.local_addr().unwrap();
         let way = watch::Sender::new(Way::Open);
         let mut relay = JoinSet::new();
-        relay.spawn(pass(listener, to, way.subscribe()));
+        let returned = Arc::default();
+        relay.spawn(pass(listener, to, way.subscribe(), Arc::clone(&returned)));
         let own = format!("postgres://linesman@{at}/{name}");
         let [a, b] = World::reaching([&own, &url]).await;
         Self {
             a,
             b,
             way,
+            returned,
             url,
             _relay: relay,
         }
@@ -73,45 +80,51 @@ fn port(server: &str) -> u16 {
     server.rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
-async fn pass(listener: TcpListener, to: SocketAddr, way: watch::Receiver<Way>) {
+async fn pass(
+    listener: TcpListener,
+    to: SocketAddr,
+    way: watch::Receiver<Way>,
+    returned: Arc<AtomicUsize>,
+) {
     let mut open = JoinSet::new();
     while let Ok((inside, _)) = listener.accept().await {
         let mut way = way.clone();
-        if *way.borrow() == Way::Broken {
+        let now = *way.borrow();
+        if now == Way::Broken {
             continue;
         }
+        let told = (now != Way::Returned).then(|| returned.clone());
         open.spawn(async move {
             let outside = TcpStream::connect(to).await.unwrap();
             let (from, to) = (inside.into_split(), outside.into_split());
             tokio::select! {
-                () = one_way(from.0, to.1, way.clone(), Side::Hub) => {}
-                () = one_way(to.0, from.1, way.clone(), Side::Server) => {}
+                () = one_way(from.0, to.1, way.clone(), told) => {}
+                () = one_way(to.0, from.1, way.clone(), None) => {}
                 _ = way.wait_for(|way| *way == Way::Broken) => {}
             }
         });
     }
 }
 
-/// Who speaks.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Hub,
-    Server,
-}
-
+/// `returned` counts what is lost by [`Way::Returned`]; None = nothing is, on a connection that was made since, and of what the server says.
 async fn one_way(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
     mut way: watch::Receiver<Way>,
-    side: Side,
+    returned: Option<Arc<AtomicUsize>>,
 ) {
     let mut buffer = vec![0; 1 << 16];
-    let mut pings = 0;
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
-        let pinged = side == Side::Hub && n == SYNC && buffer[..3] == [0x17, 3, 3];
-        pings = if pinged { pings + 1 } else { 0 };
+        let pinged = n == SYNC && buffer[..3] == [0x17, 3, 3];
         let now = *way.borrow();
-        if now == Way::Lost || (now == Way::Returned && pings == 2) {
+        let lost = match &returned {
+            Some(count) if pinged && now == Way::Returned => {
+                count.fetch_add(1, Ordering::SeqCst);
+                true
+            }
+            _ => now == Way::Lost,
+        };
+        if lost {
             std::future::pending::<()>().await;
         }
         let passes = |way: &Way| matches!(way, Way::Open | Way::Returned);
@@ -142,6 +155,7 @@ async fn heeds_what_was_revoked(cut: Way) {
         b,
         way,
         _relay,
+        returned: _,
         url: _,
     } = Site::new().await;
     a.agent(&server).await;
