@@ -21,8 +21,8 @@ use crate::wait::until;
 
 /// From when the access is over.
 const CUT: Duration = Duration::from_secs(5);
-/// How long the grant of [`Ends::Expires`] lasts.
-const LASTS: Duration = Duration::from_secs(3);
+/// How long the grant of [`Ends::Expires`] lasts: longer than it takes a busy machine to ask by it.
+const LASTS: Duration = Duration::from_secs(6);
 const ENDLESS: &str = "/api/v1/endless";
 /// Of an HTTP/2 stream.
 const WINDOW: u32 = 1 << 16;
@@ -56,7 +56,15 @@ async fn first(body: &mut Incoming) {
 /// Waits until nothing is taken any more, ends the access, and sees the cluster's side end with it.
 async fn cut(world: &World, server: &ApiServer, ends: Ends) {
     let line = world.hub.tunnels.get(&name()).unwrap();
-    let others = async || assert_eq!(world.send(get("/api/v1/pods")).await.status(), 200);
+    // By an access of their own: that which ends may do so in the middle of them.
+    let bob = format!("Bearer {}", world.user("bob", &["view"]).await);
+    let others = async || {
+        let mut request = get("/api/v1/pods");
+        request
+            .headers_mut()
+            .insert("authorization", bob.parse().unwrap());
+        assert_eq!(world.send(request).await.status(), 200);
+    };
     server.settled(others).await;
     let within = match ends {
         Ends::Expires => LASTS + CUT,
