@@ -161,7 +161,8 @@ async fn call<T>(heart: &Heart, call: impl Future<Output = kube::Result<T>>) -> 
     within(call).await
 }
 
-async fn streams(
+/// Serves each stream that comes, as many at once as [`INCOMING`], until `stop` and while their lines drain.
+pub async fn streams(
     shared: Arc<Shared>,
     mut incoming: mpsc::Receiver<Incoming>,
     mut link: watch::Receiver<LinkState>,

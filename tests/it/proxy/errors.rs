@@ -9,12 +9,16 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use linesman::agent::forward::INCOMING;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::access::exec;
 use super::apiserver::ApiServer;
 use super::hub::refusal;
+use super::pair::Pair;
 use super::world::{Door, PATIENCE, World, get, name, post};
+use crate::wait::until;
 
 /// Code, hop, what is said, and `Retry-After`.
 type Row = (u16, &'static str, &'static str, Option<&'static str>);
@@ -166,4 +170,29 @@ async fn a_user_with_too_many_requests_is_told_to_come_again() {
     drop(watches);
     server.no_watches().await;
     assert_eq!(world.send(get("/api/v1/pods")).await.status(), 200);
+}
+
+/// L11, L50: a session has its place among what the agent serves at once for as long as it lasts, though its exchange has ended with the
+/// switch of protocols. All others but one are only counted here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_whose_places_are_taken_by_sessions_serves_the_next_one_when_one_ends() {
+    let server = ApiServer::start().await;
+    let mut world = World::new().await;
+    let shared = Pair::shared(&server, &world.hub.id, &world.cluster_id, &[]);
+    world.agent_serving(shared.clone()).await;
+    let session = exec(&world).await;
+    assert_eq!(shared.switched.len(), 1);
+    let others: Vec<_> = (1..INCOMING).map(|_| shared.switched.token()).collect();
+    let text = "the agent serves as many requests as it can";
+    let row = (429, "agent", text, Some("1"));
+    for request in [get("/api/v1/pods"), post("/api/v1/pods", "{}")] {
+        told(world.send(request).await, row).await;
+    }
+    drop(session);
+    until("the session has ended", PATIENCE, async || {
+        shared.switched.len() < INCOMING
+    })
+    .await;
+    assert_eq!(world.send(get("/api/v1/pods")).await.status(), 200);
+    drop(others);
 }

@@ -70,6 +70,16 @@ impl World {
         stop
     }
 
+    /// The same by the agent's own loop, with its bound of how many it serves at once.
+    pub(in crate::proxy) async fn agent_serving(&mut self, shared: Arc<Shared>) {
+        let hub = self.hub.clone();
+        let (stop, streams, state) = self.dial_to(&hub, INCOMING).await;
+        self.tasks.spawn(async move {
+            let served = linesman::agent::forward::streams(shared, streams, state, stop);
+            served.await.unwrap();
+        });
+    }
+
     /// The same where the door leads to another replica.
     pub(in crate::proxy) async fn agent_at(
         &mut self,
