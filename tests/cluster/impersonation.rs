@@ -1,12 +1,12 @@
 //! Constrained impersonation (KEP-5284), which the lab's API server knows: it is used, and holds the owner's read-only
 //! policy where the gate is out of the way (L39). `classic`: the same where the API server does not know it.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::kubectl;
+use crate::support::audit::Mark;
 use crate::support::place::{output, run};
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
@@ -60,11 +60,8 @@ fn policy(world: &World, read_only: bool) {
 
 /// The constraint that the API server's audit log names for impersonated requests of the line.
 fn constraints(world: &World) -> Vec<Value> {
-    let log = fs::read_to_string(&world.audit).unwrap();
-    let events = log
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let line = "system:serviceaccount:linesman:linesman-line";
+    let events = Mark::beginning(&world.audit).events().into_iter();
     events
         .filter(|e| {
             e["user"]["username"] == line && e["impersonatedUser"]["username"] == "linesman:admin"

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -14,6 +14,7 @@ use linesman::clock;
 use linesman::keys::sha256_hex;
 use serde_json::json;
 
+use crate::support::audit::Mark;
 use crate::support::place::{output, run};
 use crate::support::world::{self, CLUSTER, World};
 use crate::support::{eventually, figure, seconds, until};
@@ -311,12 +312,12 @@ fn leaving_ends_the_request_at_the_api_server() {
         }
         let (running, lines) = Running::start(&mut Protocol::WebSocket.kubectl(&world, args));
         line(&lines, "it runs", |_| true);
-        let ended = || long_requests(&world.audit, what);
-        let before = ended().len();
+        let mark = Mark::now(&world.audit);
         let left = clock::now();
         run(Command::new("kill").args(["-INT", &running.0.id().to_string()]));
         let (at, _) = eventually("the API server has ended it", seconds(30), || {
-            ended().get(before).copied().ok_or("it goes on")
+            let ended = long_requests(&mark, what);
+            ended.first().copied().ok_or("it goes on")
         });
         let took = at - left;
         figure(
@@ -329,8 +330,8 @@ fn leaving_ends_the_request_at_the_api_server() {
     }
 }
 
-/// When the line's long requests of our namespace ended, by the API server's audit log.
-fn long_requests(audit: &Path, what: &str) -> Vec<time::OffsetDateTime> {
+/// When the line's long requests of our namespace ended since then, by the API server's audit log.
+fn long_requests(since: &Mark, what: &str) -> Vec<time::OffsetDateTime> {
     let wanted = |event: &serde_json::Value| {
         let uri = event["requestURI"].as_str().unwrap_or_default();
         event["stage"] == "ResponseComplete"
@@ -341,9 +342,8 @@ fn long_requests(audit: &Path, what: &str) -> Vec<time::OffsetDateTime> {
                 _ => uri.contains("/log?") && uri.contains("follow=true"),
             }
     };
-    let log = fs::read_to_string(audit).expect("the lab's API server writes an audit log");
-    log.lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
+    let events = since.events().into_iter();
+    events
         .filter(wanted)
         .filter_map(|event| {
             let at = event["stageTimestamp"].as_str()?;

@@ -1,10 +1,9 @@
 //! What agent and line read, by the API server's audit log.
 
-use std::fs;
-
 use serde_json::Value;
 
 use super::AGENT;
+use crate::support::audit::Mark;
 use crate::support::world::World;
 
 const LINE: &str = "system:serviceaccount:linesman:linesman-line";
@@ -12,16 +11,13 @@ const LINE: &str = "system:serviceaccount:linesman:linesman-line";
 /// How many reads of agent and line the API server's audit log has; none of them may lie outside of the covered
 /// namespaces, the engine's and the agent's own.
 pub(super) fn reads(world: &World, covered: &[&str]) -> usize {
-    let log = fs::read_to_string(&world.audit).unwrap();
-    let events = log
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|event| {
-            let user = event["user"]["username"].as_str().unwrap_or_default();
-            let verb = event["verb"].as_str().unwrap_or_default();
-            let of_object = event["objectRef"].is_object();
-            of_object && [AGENT, LINE].contains(&user) && ["get", "list", "watch"].contains(&verb)
-        });
+    let events = Mark::beginning(&world.audit).events().into_iter();
+    let events = events.filter(|event| {
+        let user = event["user"]["username"].as_str().unwrap_or_default();
+        let verb = event["verb"].as_str().unwrap_or_default();
+        let of_object = event["objectRef"].is_object();
+        of_object && [AGENT, LINE].contains(&user) && ["get", "list", "watch"].contains(&verb)
+    });
     let mut count = 0;
     let mut outside = Vec::new();
     for event in events {
