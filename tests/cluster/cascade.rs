@@ -7,24 +7,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::healing::{LIMIT, on_record, settle, since};
 use crate::line::{agent_pid, agent_pids};
 use crate::support::api::path;
-use crate::support::argocd::application;
 use crate::support::audit::{Answered, Mark};
 use crate::support::place::{run, var};
-use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World, kustomization};
+use crate::support::world::{self, ARGOCD, World};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 mod hangs;
 mod numbers;
 mod resumed;
+mod sync;
+mod tally;
 mod unguarded;
 mod whole;
 
 pub(crate) use resumed::goes_on;
+use sync::Sync;
+use tally::{Tally, kept, tell};
 
 const LABEL: &str = "linesman-test/cascade";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman-test/cascade";
@@ -83,99 +86,6 @@ pub(crate) fn kill(world: &World) {
     });
 }
 
-/// The sync objects that the catalog brings for this.
-struct Sync {
-    count: usize,
-}
-
-impl Sync {
-    fn name(number: usize) -> String {
-        format!("cascade-{number:02}")
-    }
-
-    fn names(&self) -> impl Iterator<Item = String> {
-        (0..self.count).map(Self::name)
-    }
-
-    fn path(world: &World, name: &str) -> String {
-        if world.engine == ARGOCD {
-            application(name)
-        } else {
-            kustomization(name)
-        }
-    }
-
-    fn object(world: &World, name: &str) -> Value {
-        if world.engine == ARGOCD {
-            // As the catalog's own: where it comes from, and whom it follows.
-            let mut spec = world.api.get(&application("base")).unwrap()["spec"].clone();
-            spec["source"]["path"] = json!(format!("cascade/{name}"));
-            spec["destination"]["namespace"] = json!("default");
-            return json!({
-                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-                "metadata": {
-                    "name": name, "namespace": ARGOCD,
-                    "finalizers": ["resources-finalizer.argocd.argoproj.io"],
-                },
-                "spec": spec,
-            });
-        }
-        json!({
-            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
-            "metadata": {"name": name, "namespace": FLUX},
-            "spec": {
-                "interval": "10m", "retryInterval": "10s", "path": format!("./cascade/{name}"), "prune": true,
-                "sourceRef": {"kind": "GitRepository", "name": FLUX},
-            },
-        })
-    }
-
-    /// One commit brings them all, and what they bring.
-    fn push(&self, world: &World) {
-        let each = OBJECTS / self.count;
-        let mut files = Vec::new();
-        let mut syncs = Vec::new();
-        for name in self.names() {
-            let maps = (0..each).map(|n| {
-                json!({
-                    "apiVersion": "v1", "kind": "ConfigMap",
-                    "metadata": {"name": format!("{name}-{n}"), "namespace": "default", "labels": {LABEL: "true"}},
-                })
-            });
-            let maps: Vec<String> = maps.map(|map| map.to_string()).collect();
-            files.push((format!("cascade/{name}/maps.yaml"), maps.join("\n---\n")));
-            syncs.push(Self::object(world, &name).to_string());
-        }
-        files.push((self.file(), syncs.join("\n---\n")));
-        world.push_all(&files);
-    }
-
-    #[expect(clippy::unused_self, reason = "where these lie")]
-    fn file(&self) -> String {
-        format!("clusters/{CLUSTER}/cascade.yaml")
-    }
-
-    /// What they brought is on their record: without it, one that goes leaves it behind.
-    fn all_know(&self, world: &World) -> bool {
-        self.names().all(|name| {
-            let live = world.api.try_get(&Self::path(world, &name)).ok().flatten();
-            let brought = if world.engine == ARGOCD {
-                "/status/resources"
-            } else {
-                "/status/inventory/entries"
-            };
-            let brought = live.as_ref().and_then(|live| live.pointer(brought));
-            let known = brought.and_then(Value::as_array).map_or(0, Vec::len);
-            known == OBJECTS / self.count
-        })
-    }
-
-    fn all_there(&self, world: &World) -> bool {
-        self.names()
-            .all(|name| world.uid(&Self::path(world, &name)).is_some())
-    }
-}
-
 /// UIDs of the workload objects by their names; one that is being deleted is lost.
 fn workloads(world: &World) -> BTreeMap<String, String> {
     let list = world.api.get(MAPS).unwrap();
@@ -190,15 +100,6 @@ fn gone(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> BT
     let all = before.iter();
     let gone = all.filter(|(name, uid)| now.get(*name) != Some(*uid));
     gone.map(|(name, _)| name.clone()).collect()
-}
-
-/// What the runs past the policy came to.
-#[derive(Default)]
-struct Tally {
-    runs_with_loss: usize,
-    lost: usize,
-    cuts: Vec<Duration>,
-    back: Vec<Duration>,
 }
 
 fn proof(world: &World, crd: &str, sync: &Sync) {
@@ -351,55 +252,6 @@ fn told_what_was_gone(
         &world.case("… CRD deleted → the heal names what the engine had to make again"),
         "",
         shown(began.elapsed()),
-    );
-}
-
-/// Of all runs, those without a loss: what the acceptance has a bar for.
-fn kept(what: &str, with_loss: usize) {
-    let (runs, whole) = (runs(), runs() - with_loss);
-    // Rounded down, so that what is beyond the bar does not look as if it met it.
-    let share = whole * 100 / runs;
-    let told = format!("{share} % ({whole} of {runs} runs)");
-    figure("W11", what, "≥ 95 %", told);
-}
-
-fn tell(world: &World, crd: &str, count: usize, tally: &mut Tally) {
-    let runs = runs();
-    tally.cuts.sort_unstable();
-    tally.back.sort_unstable();
-    let kind = crd.split('.').next().unwrap();
-    figure(
-        "W11",
-        &world.case(&format!(
-            "{runs} times CRD {kind} deleted under {OBJECTS} objects of {count} sync objects, deletion allowed: objects lost"
-        )),
-        "",
-        tally.lost,
-    );
-    kept(
-        &world.case("… CRD deleted → runs in which each UID stayed"),
-        tally.runs_with_loss,
-    );
-    let millis = |d: &Duration| format!("{} ms", d.as_millis());
-    figure(
-        "W11",
-        &world.case("… CRD deleted → the engine has no rights to prune: median, slowest"),
-        "",
-        format!(
-            "{}, {}",
-            millis(&tally.cuts[runs / 2]),
-            millis(tally.cuts.last().unwrap())
-        ),
-    );
-    figure(
-        "W11",
-        &world.case("… CRD deleted → all sync objects back: median, slowest"),
-        "≤ 120 s",
-        format!(
-            "{}, {}",
-            shown(tally.back[runs / 2]),
-            shown(*tally.back.last().unwrap())
-        ),
     );
 }
 
