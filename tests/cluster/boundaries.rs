@@ -4,13 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::keys::{failed_fetches, fingerprints};
 use crate::support::place::{binary, run};
 use crate::support::world::{CLUSTER, FLUX, World, record};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{comes, eventually, figure, seconds, shown, until};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linesman::agent::fault::Boundary;
@@ -216,14 +215,7 @@ impl Agent {
     }
 
     pub(crate) fn ends_itself(&mut self) -> bool {
-        let began = Instant::now();
-        while began.elapsed() < seconds(240) {
-            if self.ended() {
-                return true;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        false
+        comes(seconds(240), || self.ended())
     }
 }
 

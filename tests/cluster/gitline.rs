@@ -163,11 +163,10 @@ fn a_deleted_controller_is_back(world: &World) {
         _ => "source-controller",
     };
     let path = deployment(world.namespace(), name);
-    let before = world.uid(&path);
-    world.api.delete(&path);
+    let before = world.uid(&path).unwrap();
+    assert!(world.api.delete(&path));
     let took = until("the Deployment is back", seconds(60), || {
-        let now = world.uid(&path);
-        now.is_some() && now != before
+        world.uid(&path).is_some_and(|now| now != before)
     });
     told(
         world,

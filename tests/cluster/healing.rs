@@ -32,7 +32,7 @@ pub(crate) use deleted::{
 pub(crate) use exported::times_are_exported;
 pub(crate) use fields::{WRONG, all_go_wrong, chosen, fields_go_wrong};
 use records::records_arrive;
-pub(crate) use records::{heals, on_record, settle, since, whole};
+pub(crate) use records::{heals, none_is_open, on_record, settle, since, whole};
 pub(crate) use spoilt::told_of_and_mended;
 
 const CONTROLLERS: [&str; 2] = ["source-controller", "kustomize-controller"];

@@ -6,6 +6,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::support::place::run;
 use crate::support::world::{self, CLUSTER, World};
 
 /// H12: the join token, private keys and hub tokens stand nowhere but in their Secrets and files.
@@ -20,6 +21,10 @@ fn no_secret_is_in_logs_events_arguments_or_answers() {
         "a canary is too short to mean anything"
     );
     let places = places(&world);
+    for said in ["agent's log", &world.hub.log().display().to_string()] {
+        let text = places.iter().find(|(place, _)| place == said);
+        assert!(text.is_some_and(|(_, text)| !text.is_empty()), "{said}");
+    }
     let mut found = Vec::new();
     for (place, text) in &places {
         let hits = canaries
@@ -69,16 +74,11 @@ pub(crate) fn canaries(world: &World) -> Vec<(&'static str, String)> {
 
 /// All that a person or a program may come to read.
 fn places(world: &World) -> Vec<(String, String)> {
-    let logs = world
-        .place
-        .kubectl()
-        .args(["-n", "linesman", "logs", "deployment/linesman-agent"])
-        .output()
-        .unwrap();
+    let logs = ["-n", "linesman", "logs", "deployment/linesman-agent"];
     let mut places = vec![
         (
             "agent's log".to_owned(),
-            String::from_utf8_lossy(&logs.stdout).into_owned(),
+            run(world.place.kubectl().args(logs)),
         ),
         ("metrics".to_owned(), world.hub.health("/metrics").unwrap()),
         ("arguments".to_owned(), arguments()),
@@ -126,7 +126,7 @@ fn logs_of(directory: &Path, places: &mut Vec<(String, String)>) {
         if path.extension().is_some_and(|e| e == "log") {
             places.push((
                 path.display().to_string(),
-                fs::read_to_string(&path).unwrap_or_default(),
+                String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned(),
             ));
         }
     }

@@ -32,14 +32,22 @@ pub(crate) fn eventually<T, E: Display>(
     mut look: impl FnMut() -> Result<T, E>,
 ) -> (T, Duration) {
     let began = Instant::now();
+    match within(limit, &mut look) {
+        Ok(seen) => (seen, began.elapsed()),
+        Err(e) => panic!("{what}: not within {} s: {e}", limit.as_secs()),
+    }
+}
+
+/// The one loop that looks again and again; at the end of the time, the last word of `look`.
+fn within<T, E>(limit: Duration, look: &mut impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let began = Instant::now();
     loop {
         let looks = Instant::now();
         match look() {
-            Ok(seen) => return (seen, began.elapsed()),
-            Err(e) if began.elapsed() > limit => {
-                panic!("{what}: not within {} s: {e}", limit.as_secs())
+            Err(_) if began.elapsed() <= limit => {
+                thread::sleep((looks.elapsed() * 2).clamp(SHORTEST, LONGEST));
             }
-            Err(_) => thread::sleep((looks.elapsed() * 2).clamp(SHORTEST, LONGEST)),
+            last => return last,
         }
     }
 }
@@ -50,6 +58,20 @@ pub(crate) fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool
         holds().then_some(()).ok_or("it does not hold")
     })
     .1
+}
+
+/// Whether it comes to that in the time.
+pub(crate) fn comes(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    within(limit, &mut || holds().then_some(()).ok_or(())).is_ok()
+}
+
+/// For what shall not happen, of which no event tells: looks for so long, and panics at the first look at which it does not hold.
+pub(crate) fn stays(what: &str, length: Duration, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    let mut over = || (!holds()).then(|| began.elapsed()).ok_or(());
+    if let Ok(after) = within(length, &mut over) {
+        panic!("{what}: no more after {:.1} s", after.as_secs_f64());
+    }
 }
 
 pub(crate) fn seconds(n: u64) -> Duration {

@@ -1,7 +1,5 @@
 //! W24: in a maintenance window, and where the cluster's owner has switched healing off, the agent only looks.
 
-use std::thread;
-
 use linesman::clock;
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
@@ -11,7 +9,7 @@ use crate::healing::{controllers, on_record, settle, since, whole, with_and_with
 use crate::support::api::{Api, deployment, path};
 use crate::support::place::run;
 use crate::support::world::{self, CLUSTER, FLUX, World};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{eventually, figure, seconds, shown, stays, until};
 
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -34,7 +32,6 @@ pub(crate) fn paused_and_resumed(world: &World) {
     let (_, name) = path.rsplit_once('/').unwrap();
     let object = format!("Deployment {}/{name}", world.namespace());
     assert!(world.api.delete(&path));
-    // The absence of a heal has no event to wait for: longer than any heal of this fault takes.
     let shown_at_hub = || {
         let heals = world.hub.json(&["heal", "list", CLUSTER]);
         let all = heals.as_array().cloned().unwrap_or_default();
@@ -42,8 +39,10 @@ pub(crate) fn paused_and_resumed(world: &World) {
             .any(|h| h["object"] == json!(object) && h["result"] == json!("open"))
     };
     until("the hub shows the fault", seconds(60), shown_at_hub);
-    thread::sleep(seconds(10));
-    assert!(world.api.get(&path).is_none(), "it was mended in a window");
+    // Longer than any heal of this fault takes.
+    stays("it is left alone in a window", seconds(10), || {
+        world.api.get(&path).is_none()
+    });
     world.hub.linesman(&["cluster", "resume", CLUSTER]);
     let took = until("it is back", seconds(60), || world.uid(&path).is_some());
     let what = world.said("resumed at the hub → deleted Deployment back");
@@ -118,9 +117,10 @@ fn what_the_owner_switches_off_is_left_alone_with_and_without_the_hub() {
             || paused(world).contains(text),
         );
         assert!(world.api.delete(&path));
-        // The absence of a heal has no event to wait for: longer than any heal of this fault takes.
-        thread::sleep(seconds(15));
-        assert!(world.api.get(&path).is_none(), "it was mended ({hub})");
+        // Longer than any heal of this fault takes.
+        stays(&format!("it is left alone ({hub})"), seconds(15), || {
+            world.api.get(&path).is_none()
+        });
         policy(world, &json!({"heal": "on"}));
         let took = until("it is back", seconds(60), || world.uid(&path).is_some());
         let what = format!("the owner's heal: off, then on → deleted Deployment back ({hub})");

@@ -24,7 +24,7 @@ fn a_step_that_hangs_does_not_keep_the_guard_waiting() {
     settle(&world);
     let slow = Slow::at(&world, FLUX, "apps", &["CREATE"], "deployments");
     slow.lets_hang(|| {
-        world.api.delete(&deployment(FLUX, "source-controller"));
+        assert!(world.api.delete(&deployment(FLUX, "source-controller")));
     });
     is_cut_meanwhile(
         &world,
@@ -42,7 +42,7 @@ fn a_record_that_hangs_does_not_keep_the_guard_waiting() {
     let service = path("v1", "Service", FLUX, "source-controller");
     let slow = Slow::at(&world, AGENT, "", &["CREATE", "UPDATE"], "configmaps");
     slow.lets_hang(|| {
-        world.api.delete(&service);
+        assert!(world.api.delete(&service));
     });
     is_cut_meanwhile(
         &world,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{LIMIT, deleted_at_once, install, unchanged, workloads, works};
 use crate::support::api::path_of;
@@ -25,6 +25,7 @@ pub(crate) fn all_that_lets_it_run(world: &World) -> Vec<String> {
 fn of_kinds(world: &World, kinds: &[&str]) -> Vec<String> {
     let mut all = install(world);
     all.retain(|object| kinds.contains(&object["kind"].as_str().unwrap()));
+    assert!(!all.is_empty(), "the install has none of {kinds:?}");
     all.iter().map(path_of).collect()
 }
 
@@ -37,8 +38,9 @@ pub(crate) fn scaled_to_zero(world: &World, case: &str) {
         assert_eq!(live["spec"]["replicas"], json!(0), "{path}");
     }
     let took = until("each has a replica again", seconds(LIMIT), || {
-        let live = all.iter().map(|path| world.api.get(path));
-        live.flatten().all(|d| d["spec"]["replicas"] == json!(1))
+        let scaled = |d: Value| d["spec"]["replicas"] == json!(1);
+        all.iter()
+            .all(|path| world.api.get(path).is_some_and(scaled))
     });
     let what = format!(
         "all {} controllers scaled to 0 → each scaled back ({case})",

@@ -24,9 +24,7 @@ pub(crate) fn settle(world: &World) {
     until("all records are at the hub", limit, || {
         !world.hub.runs() || kept(world).is_empty()
     });
-    until("no heal is open", limit, || {
-        heals(world).iter().all(|h| h["result"] != json!("open"))
-    });
+    until("no heal is open", limit, || none_is_open(world));
     UNSETTLED.store(false, Ordering::Relaxed);
 }
 
@@ -35,14 +33,21 @@ static UNSETTLED: AtomicBool = AtomicBool::new(false);
 
 /// Those on record at the hub; while that is away, those that the agent keeps for it in the cluster.
 pub(crate) fn heals(world: &World) -> Vec<Value> {
+    told(world).unwrap_or_default()
+}
+
+/// The same; none where the hub did not say.
+fn told(world: &World) -> Option<Vec<Value>> {
     if !world.hub.runs() {
-        return kept(world);
+        return Some(kept(world));
     }
-    let list = world
-        .hub
-        .try_json(&["heal", "list", CLUSTER])
-        .unwrap_or_default();
-    list.as_array().cloned().unwrap_or_default()
+    let list = world.hub.try_json(&["heal", "list", CLUSTER]).ok()?;
+    list.as_array().cloned()
+}
+
+/// Somebody said so: a hub that does not answer has not.
+pub(crate) fn none_is_open(world: &World) -> bool {
+    told(world).is_some_and(|all| all.iter().all(|heal| heal["result"] != json!("open")))
 }
 
 /// All that is on record of a heal: a list at the hub has less of it.

@@ -41,6 +41,7 @@ fn a_large_list_passes_without_being_held() {
                 for ((_, pid), peak) in pids.iter().zip(&mut peak) {
                     *peak = peak.max(rss(*pid));
                 }
+                // How often a peak is looked for; nothing is waited for.
                 thread::sleep(Duration::from_millis(10));
             }
             peak

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::healing::{on_record, since};
+use crate::healing::{none_is_open, on_record, since};
 use crate::support::api::path;
 use crate::support::argocd::root;
 use crate::support::world::{ARGOCD, CLUSTER, FLUX, World, git_repository, kustomization};
@@ -138,9 +138,7 @@ impl Catalog {
         );
         // Else what comes next is told of as the same.
         until("the heal is over", seconds(120), || {
-            let heals = self.world.hub.json(&["heal", "list", CLUSTER]);
-            let all = heals.as_array().cloned().unwrap_or_default();
-            all.iter().all(|h| h["result"] != "open")
+            none_is_open(&self.world)
         });
     }
 

@@ -8,7 +8,7 @@ use super::taken::{content_of, newest, taken_over};
 use super::turns::{self, Turns};
 use super::{Catalog, HELD};
 use crate::chaos::whole::helm::{answered, canary};
-use crate::healing::{LIMIT, heals};
+use crate::healing::{LIMIT, none_is_open};
 use crate::support::api::deployment;
 use crate::support::world::FLUX;
 use crate::support::{figure, seconds, shown, until};
@@ -209,9 +209,7 @@ pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: Break) {
         shown(took),
     );
     world.function(seconds(LIMIT));
-    until("no heal is open", seconds(LIMIT), || {
-        heals(world).iter().all(|heal| heal["result"] != "open")
-    });
+    until("no heal is open", seconds(LIMIT), || none_is_open(world));
 }
 
 /// Where nobody listens, in each Pod.

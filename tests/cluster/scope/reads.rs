@@ -22,7 +22,7 @@ pub(super) fn reads(world: &World, covered: &[&str]) -> usize {
     let mut outside = Vec::new();
     for event in events {
         count += 1;
-        if !is_inside(&event, world.namespace(), covered) {
+        if !is_inside(event, world.namespace(), covered) {
             outside.push(format!(
                 "{} {} {}",
                 event["user"]["username"], event["verb"], event["requestURI"]
@@ -32,6 +32,7 @@ pub(super) fn reads(world: &World, covered: &[&str]) -> usize {
     outside.sort();
     outside.dedup();
     assert!(outside.is_empty(), "read outside: {outside:#?}");
+    assert!(count > 0, "the audit log has no read of agent or line");
     count
 }
 

@@ -53,7 +53,7 @@ fn hub_away(world: &mut World) {
         "≤ 120 s",
         shown(back),
     );
-    // Longer than the minute in which a hub that hears the old one shows that it was there.
+    // Time itself is the case: longer than the minute in which a hub that hears the old one shows that it was there.
     std::thread::sleep(seconds(65));
     let up = Instant::now();
     world.hub.up();

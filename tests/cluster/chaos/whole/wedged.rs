@@ -11,7 +11,7 @@ use linesman::clock::{now, rfc3339};
 use serde_json::{Value, json};
 
 use crate::blocked::pods_of_engine;
-use crate::healing::{LIMIT, heals, on_record, settle, since, unchanged, whole, workloads};
+use crate::healing::{LIMIT, none_is_open, on_record, settle, since, unchanged, whole, workloads};
 use crate::support::audit::Mark;
 use crate::support::place::{lab, output, run};
 use crate::support::world::{self, FLUX, World, git_repository, kustomization};
@@ -346,7 +346,7 @@ fn a_kustomize_controller_that_waits_for_health_is_left_alone() {
         (0..BUSY).all(|n| world.uid(&format!("{KUSTOMIZATIONS}/busy-{n}")).is_none())
     });
     until("no heal is open", seconds(2 * LIMIT), || {
-        heals(&world).iter().all(|heal| heal["result"] != "open")
+        none_is_open(&world)
     });
     let new = since(&world, &known);
     assert!(new.iter().all(|h| h["class"] != "QueueWedged"), "{new:#?}");

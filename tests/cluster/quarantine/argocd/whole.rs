@@ -7,7 +7,7 @@ use super::super::turns::{self, Turns};
 use super::super::whole::with;
 use super::catalog::{Catalog, Part};
 use super::{SERVER, WORKLOADS};
-use crate::healing::{LIMIT, heals, on_record, since};
+use crate::healing::{LIMIT, none_is_open, on_record, since};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::CONTROLLER;
 use crate::support::world::{ARGOCD, World};
@@ -132,9 +132,7 @@ pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) -
     );
     world.function(seconds(LIMIT));
     assert_eq!(changed(&catalog.live(object)), before, "{what}");
-    until("no heal is open", seconds(LIMIT), || {
-        heals(world).iter().all(|heal| heal["result"] != "open")
-    });
+    until("no heal is open", seconds(LIMIT), || none_is_open(world));
     head
 }
 
