@@ -26,6 +26,7 @@ mod line;
 mod login;
 mod logout;
 mod manifests;
+mod once;
 mod output;
 mod progress;
 mod session;

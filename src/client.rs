@@ -15,6 +15,7 @@ mod githost;
 mod https;
 mod login;
 mod proxy;
+mod suggest;
 
 use std::fmt;
 use std::sync::Arc;
@@ -244,7 +245,14 @@ impl Client {
     }
 
     async fn send(&self, call: Call<'_>) -> Result<Vec<u8>, Error> {
-        let mut answer = std::pin::pin!(self.tried(&call));
+        match self.told(&call).await {
+            Ok(body) => Ok(body),
+            Err(error) => Err(self.suggesting(&call, error).await),
+        }
+    }
+
+    async fn told(&self, call: &Call<'_>) -> Result<Vec<u8>, Error> {
+        let mut answer = std::pin::pin!(self.tried(call));
         if let Some(tell) = self.slow.filter(|_| !call.is_poll()) {
             match tokio::time::timeout(SLOW, &mut answer).await {
                 Ok(answered) => return answered,

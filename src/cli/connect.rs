@@ -139,7 +139,7 @@ impl Connect {
         };
         let hub = match self.hub.as_ref().or(sessions.current.as_ref()) {
             Some(hub) => canonical(hub)?,
-            None => return Err(no_hub().into()),
+            None => return Err(no_hub(&sessions).into()),
         };
         let session: Option<&Session> = sessions.hubs.get(&hub);
         let (token_file, ca) = (self.token_file.as_ref(), self.ca.as_ref());
@@ -256,11 +256,23 @@ fn of_another(hub: &str) -> Failure {
     )
 }
 
-fn no_hub() -> Failure {
+fn no_hub(sessions: &Sessions) -> Failure {
+    let kept: Vec<&str> = sessions.hubs.keys().map(String::as_str).collect();
+    let Some(one) = kept.first() else {
+        return Failure::new(
+            Code::Usage,
+            "no hub is named and no session is kept",
+            "run: linesman login https://HUB, or set LINESMAN_HUB and LINESMAN_TOKEN_FILE",
+        );
+    };
+    // Whoever logged out of the last one has the others' still.
     Failure::new(
         Code::Usage,
-        "no hub is named and no session is kept",
-        "run: linesman login https://HUB, or set LINESMAN_HUB and LINESMAN_TOKEN_FILE",
+        format!(
+            "no hub is named, and the last one was logged out of; sessions are kept for {}",
+            kept.join(", ")
+        ),
+        format!("name the hub: --hub {one}"),
     )
 }
 

@@ -91,7 +91,10 @@ pub(super) async fn run(args: Args) -> Result<()> {
         (None, true) => default_path()?,
         (None, false) => return emit(&crate::yaml::print(&ours)?),
     };
-    let path = put(path, &ours, args.switch).await?;
+    let (path, displaced) = put(path, &ours, args.switch).await?;
+    for warning in displaced {
+        progress_line(&format!("warning: {warning}"));
+    }
     let are = if names.len() == 1 { "is" } else { "are" };
     progress_line(&format!(
         "{} {are} in {}",
@@ -181,17 +184,19 @@ fn default_path() -> Result<PathBuf> {
     Ok(Path::new(&home).join(".kube/config"))
 }
 
-/// Merges our entries into a file, and says where that is.
-async fn put(path: PathBuf, ours: &Value, switch: bool) -> Result<PathBuf> {
+/// Merges our entries into a file, and says where that is and what led elsewhere before.
+async fn put(path: PathBuf, ours: &Value, switch: bool) -> Result<(PathBuf, Vec<String>)> {
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
     }
     let _lock = Lock::take(&path).await?;
     // A link, as some keep for ~/.kube/config, stays one.
     let path = fs::canonicalize(&path).unwrap_or(path);
-    let merged = merge(read(&path)?, ours, switch);
+    let before = read(&path)?;
+    let displaced = displaced(&before, ours);
+    let merged = merge(before, ours, switch);
     session::replace(&path, crate::yaml::print(&merged)?.as_bytes())?;
-    Ok(path)
+    Ok((path, displaced))
 }
 
 /// Held while a kubeconfig is read, changed and written: the lock of kubectl (client-go, `tools/clientcmd/loader.go`), a file
@@ -246,6 +251,21 @@ fn read(path: &Path) -> Result<Value> {
         )
         .into()),
     }
+}
+
+/// Entries of our names that lead to another server, such as a cluster of another hub that is called the same.
+fn displaced(before: &Value, ours: &Value) -> Vec<String> {
+    fn entries(of: &Value) -> impl Iterator<Item = (&str, &str)> {
+        let all = of["clusters"].as_array().into_iter().flatten();
+        all.filter_map(|e| Some((e["name"].as_str()?, e["cluster"]["server"].as_str()?)))
+    }
+    let moved = entries(ours).filter_map(|(name, server)| {
+        let (_, old) = entries(before).find(|(known, old)| *known == name && *old != server)?;
+        Some(format!(
+            "context {name} leads to {server} now, and led to {old}; a file for each keeps them apart: --into FILE"
+        ))
+    });
+    moved.collect()
 }
 
 /// Puts our entries in, each in the place of one of the same name; all else stays.
@@ -334,6 +354,25 @@ mod tests {
         assert_eq!(once["current-context"], "kind");
         assert_eq!(once["clusters"].as_array().map(Vec::len), Some(2));
         assert_eq!(merge(once.clone(), &ours, false), once);
+        assert_eq!(displaced(&once, &ours), [""; 0]);
         assert_eq!(merge(once, &ours, true)["current-context"], "linesman-eu1");
+    }
+
+    /// Who has two hubs would send commands for the one cluster to the other.
+    #[test]
+    fn a_cluster_of_another_hub_by_the_same_name_is_not_replaced_in_silence() {
+        let ours = kubeconfig(&access(None), &names(&["eu1", "us1"]), "linesman");
+        let other = Access {
+            hub: "https://b.example.org".to_owned(),
+            ..access(None)
+        };
+        let theirs = kubeconfig(&other, &names(&["eu1"]), "linesman");
+        assert_eq!(
+            displaced(&theirs, &ours),
+            [
+                "context linesman-eu1 leads to https://hub.example.org:8443/clusters/eu1 now, and led to \
+              https://b.example.org/clusters/eu1; a file for each keeps them apart: --into FILE"
+            ]
+        );
     }
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use clap::CommandFactory as _;
 
 use super::*;
@@ -77,6 +79,41 @@ fn every_verb_and_flag_says_what_it_is_for() {
     visit(&Cli::command(), "");
 }
 
+/// `--wait` without a time waits for as long as its help says.
+#[test]
+fn each_wait_says_how_long_it_is() {
+    fn visit(command: &clap::Command, path: &str, said: &mut Vec<String>) {
+        for sub in subcommands(command) {
+            let path = format!("{path} {}", sub.get_name());
+            visit(sub, &path, said);
+            let Some(wait) = sub.get_arguments().find(|a| a.get_id() == "wait") else {
+                continue;
+            };
+            let given = sub.clone().ignore_errors(true);
+            let given = given.try_get_matches_from([sub.get_name(), "--wait"]);
+            let given = *given.unwrap().get_one::<Duration>("wait").unwrap();
+            let told = format!(": {} at most, or TIME", duration::show(given));
+            let help = wait.get_help().unwrap().to_string();
+            said.push(format!("{path}: {}", help.contains(&told)));
+        }
+    }
+    let mut said = Vec::new();
+    visit(&Cli::command(), "linesman", &mut said);
+    said.sort();
+    let waits = [
+        "cluster add",
+        "cluster engine",
+        "cluster lift",
+        "cluster readopt",
+        "cluster rotate",
+        "cluster upgrade",
+        "engine mirror",
+        "engine set",
+        "githost rotate-host-key",
+    ];
+    assert_eq!(said, waits.map(|verb| format!("linesman {verb}: true")));
+}
+
 /// `-o` is everywhere but where there is one form alone, which a program reads as it is.
 #[test]
 fn every_verb_has_examples_and_a_form_for_programs() {
@@ -143,6 +180,9 @@ fn reference(root: &clap::Command) -> String {
         "\nEvery verb takes:\n\n".to_owned(),
     ];
     parts.extend(root.get_arguments().filter(|a| a.is_global_set()).map(line));
+    let whoami = root.find_subcommand("whoami").unwrap();
+    parts.push("\nWhere a verb names them below, these are the same for each:\n\n".to_owned());
+    parts.extend(whoami.get_arguments().filter(|a| is_shared(a)).map(line));
     parts.extend(subcommands(root).map(|sub| verb(sub, "linesman")));
     parts.concat()
 }
@@ -169,9 +209,25 @@ fn verb(command: &clap::Command, path: &str) -> String {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     let own = |a: &&clap::Arg| !a.is_global_set() && !a.is_hide_set() && a.get_id() != "help";
-    let arguments: String = command.get_arguments().filter(own).map(line).collect();
+    let own = command.get_arguments().filter(own);
+    let (shared, own): (Vec<_>, Vec<_>) = own.partition(|a| is_shared(a));
+    let mut arguments: String = own.into_iter().map(line).collect();
+    if !shared.is_empty() {
+        let flag = |a: &&clap::Arg| match a.get_short() {
+            Some(short) => format!("`-{short}`"),
+            None => format!("`--{}`", a.get_long().unwrap_or_default()),
+        };
+        let flags: Vec<String> = shared.iter().map(flag).collect();
+        arguments += &format!("- {}: as [above](#the-command-line).\n", flags.join(", "));
+    }
     let after = fenced(command.get_after_help());
     format!("\n## {path}\n\n{about}.\n\n```\n{usage}\n```\n\n{arguments}{after}{below}")
+}
+
+/// The hub and the form of output, which nearly every verb has.
+fn is_shared(arg: &clap::Arg) -> bool {
+    let shown = arg.get_id() == "output" && !arg.get_default_values().is_empty();
+    shown || arg.get_help_heading() == Some("Hub")
 }
 
 fn line(arg: &clap::Arg) -> String {

@@ -10,8 +10,8 @@ use anyhow::Result;
 
 use super::connect::Connect;
 use super::duration;
-use super::output::{Column, Format, Output, document, emit, list, progress_line};
-use super::session::Replacement;
+use super::once::{self, Made};
+use super::output::{Column, Output, list, progress_line};
 use crate::wire::api::{ApiTokenView, NewApiToken};
 use crate::wire::id::ClusterName;
 
@@ -146,20 +146,22 @@ async fn create(args: CreateArgs) -> Result<()> {
         scopes: args.scopes.into_iter().collect(),
         clusters: (!args.clusters.is_empty()).then(|| args.clusters.into_iter().collect()),
     };
+    let format = args.output.output;
+    let file = once::place("token", args.file.as_deref(), format)?;
     let client = args.connect.client().await?;
-    let file = args.file.as_deref().map(Replacement::open).transpose()?;
     let made = client.create_token(&new).await?;
     let until = made.view.expires_at.clone().unwrap_or_default();
     progress_line(&format!(
         "token {} of {} until {until}; it is shown this once",
         made.view.id, made.view.user
     ));
-    match (file, args.output.output) {
-        (Some(file), _) => file.write(format!("{}\n", made.token).as_bytes()),
-        (None, format @ (Format::Json | Format::Yaml)) => emit(&document(format, &made)?),
-        (None, Format::Name) => emit(&format!("{}\n", made.view.id)),
-        (None, Format::Table | Format::Wide) => emit(&format!("{}\n", made.token)),
-    }
+    let made = Made {
+        name: &made.view.id,
+        secret: &made.token,
+        whole: &made,
+        rest: &made.view,
+    };
+    once::give(&made, file, format)
 }
 
 #[cfg(test)]

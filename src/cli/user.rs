@@ -5,10 +5,11 @@ mod remove;
 use std::path::PathBuf;
 
 use super::connect::Connect;
-use super::output::{Column, Format, Output, document, emit, list, progress_line};
-use super::session::Replacement;
+use super::once::{self, Made};
+use super::output::{Column, Output, list, progress_line};
 use crate::wire::api::{NewUser, UserChange, UserView};
 use anyhow::Result;
+use serde_json::json;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -162,8 +163,9 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
 }
 
 async fn login_code(args: LoginCodeArgs) -> Result<()> {
+    let format = args.output.output;
+    let file = once::place("code", args.file.as_deref(), format)?;
     let client = args.connect.client().await?;
-    let file = args.file.as_deref().map(Replacement::open).transpose()?;
     let made = client.make_login_code(&args.name).await?;
     progress_line(&format!(
         "{} logs in with it once, until {}: linesman login {} --code-file FILE",
@@ -171,12 +173,13 @@ async fn login_code(args: LoginCodeArgs) -> Result<()> {
         made.expires_at,
         client.hub()
     ));
-    match (file, args.output.output) {
-        (Some(file), _) => file.write(format!("{}\n", made.code).as_bytes()),
-        (None, format @ (Format::Json | Format::Yaml)) => emit(&document(format, &made)?),
-        (None, Format::Name) => emit(&format!("{}\n", made.user)),
-        (None, Format::Table | Format::Wide) => emit(&format!("{}\n", made.code)),
-    }
+    let made = Made {
+        name: &made.user,
+        secret: &made.code,
+        whole: &made,
+        rest: &json!({ "user": made.user, "expiresAt": made.expires_at }),
+    };
+    once::give(&made, file, format)
 }
 
 async fn set(args: SetArgs) -> Result<()> {

@@ -9,6 +9,7 @@ mod hub;
 mod import;
 mod later;
 mod login;
+mod misspelt;
 mod silent;
 mod upgrade;
 
@@ -453,6 +454,22 @@ fn logging_out_forgets_the_token() {
     let kept = fs::read_to_string(home.0.join("state/linesman/sessions.json")).unwrap();
     assert!(!kept.contains("secret"), "{kept}");
     assert_eq!(mode(&home.0.join("state/linesman/sessions.json")), 0o600);
+    home.run(&["whoami"]).fails(2, "no session is kept");
+    let of = |hub: &str| serde_json::json!({ "token": format!("lmt1.of.{hub}"), "user": "ada" });
+    let two = serde_json::json!({
+        "current": "https://a.invalid",
+        "hubs": { "https://a.invalid": of("a"), "https://b.invalid": of("b") },
+    });
+    home.write("state/linesman/sessions.json", &two.to_string());
+    assert_eq!(home.run(&["logout"]).code, 0);
+    let other = home.run(&["whoami"]);
+    other.fails(2, "sessions are kept for https://b.invalid");
+    assert!(
+        other
+            .err
+            .ends_with("next:  name the hub: --hub https://b.invalid\n"),
+        "{other:?}"
+    );
 }
 
 fn mode(path: &Path) -> u32 {
@@ -462,7 +479,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn completion_scripts_know_the_verbs() {
     let home = Home::new();
-    for shell in ["bash", "zsh", "fish"] {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ran = home.run(&["completion", shell]);
         assert!(ran.code == 0 && ran.out.contains("kubeconfig"), "{shell}");
     }

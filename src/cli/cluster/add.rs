@@ -117,7 +117,7 @@ pub(super) struct Adoption {
     /// Print the kubectl line with the hub's URL of the YAML instead of the YAML
     #[arg(long, conflicts_with = "file")]
     print_url: bool,
-    /// Then wait until the cluster is adopted, telling each step
+    /// Then wait until the cluster is adopted, telling each step: 5m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "5m", value_parser = duration::parse)]
     wait: Option<Duration>,

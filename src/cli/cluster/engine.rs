@@ -54,7 +54,7 @@ pub(in crate::cli) struct Args {
     /// How long it has to work, before the engine of before comes back: 30s to 1h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::parse)]
     within: Duration,
-    /// Then wait until it works and the other one is gone
+    /// Then wait until it works and the other one is gone: 15m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "15m", value_parser = duration::parse, requires = "replace")]
     wait: Option<Duration>,
     #[command(flatten)]

@@ -30,7 +30,7 @@ pub(in crate::cli) struct Args {
     /// Why, for the audit
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Then wait until nothing is held any more
+    /// Then wait until nothing is held any more: 1m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]

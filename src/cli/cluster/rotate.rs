@@ -35,7 +35,7 @@ pub(in crate::cli) struct Args {
     /// Replace the key that proves the cluster to the hub
     #[arg(long)]
     identity: bool,
-    /// Then wait until the old key is gone
+    /// Then wait until the old key is gone: 5m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]

@@ -51,7 +51,7 @@ pub(in crate::cli) struct Args {
     /// No image is wished any more: an agent stays with the one that it runs
     #[arg(long, conflicts_with = "image")]
     withdraw: bool,
-    /// Then wait until the new agent is heard; of several clusters, each is waited for in any case
+    /// Then wait until the new agent is heard: 5m at most, or TIME; of several clusters, each is waited for in any case
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration::parse, requires = "image")]
     wait: Option<Duration>,
     #[command(flatten)]

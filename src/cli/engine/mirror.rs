@@ -42,7 +42,7 @@ pub(in crate::cli) struct Args {
     /// Only this cluster
     #[arg(long, value_name = "NAME")]
     cluster: Option<ClusterName>,
-    /// Then wait until the engine works with it
+    /// Then wait until the engine works with it: 10m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse, requires = "cluster", requires = "whence")]
     wait: Option<Duration>,
     #[command(flatten)]

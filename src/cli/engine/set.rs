@@ -41,7 +41,7 @@ pub(in crate::cli) struct Args {
     /// How long the engine has to work with it, before the version of before comes back: 30s to 1h
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
     within: Duration,
-    /// Then wait until the engine works with it
+    /// Then wait until the engine works with it: 10m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]

@@ -33,7 +33,7 @@ pub(in crate::cli) struct Args {
     /// Show the new key at once; clusters that do not know it yet fetch nothing until they do
     #[arg(long)]
     now: bool,
-    /// Then wait until the old key is gone
+    /// Then wait until the old key is gone: 10m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! Grants, users, tokens and the audit as an operator uses them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::hub::{Hub, json_of};
 use super::{Home, mode};
@@ -226,9 +226,21 @@ fn a_users_token_is_made_used_and_revoked() {
     let create = [
         "token", "create", "--user", "ada", "--title", "laptop", "--for", "1h",
     ];
-    let made = home.run(&[&create[..], &["--file", "ada.token"]].concat());
-    assert_eq!((made.code, made.out.as_str()), (0, ""), "{made:?}");
-    assert!(!made.err.contains("lmt1."), "{made:?}");
+    // Its name alone would be all that is left of it.
+    home.run(&[&create[..], &["-o", "name"]].concat())
+        .fails(2, "the token would be lost");
+    let list = ["token", "list", "--user", "ada", "-o", "json"];
+    assert_eq!(json_of(&home.run(&list)), json!([]));
+    let made = home.run(&[&create[..], &["--file", "ada.token", "-o", "json"]].concat());
+    let told = json_of(&made);
+    assert_eq!(
+        (made.code, &told["user"], &told["token"]),
+        (0, &json!("ada"), &json!(null))
+    );
+    assert!(
+        !made.err.contains("lmt1.") && !made.out.contains("lmt1."),
+        "{made:?}"
+    );
     assert_eq!(mode(&home.0.join("ada.token")), 0o600);
     let as_ada = |args: &[&str]| home.run(&[args, &["--token-file", "ada.token"]].concat());
     let me = json_of(&as_ada(&["whoami", "-o", "json"]));
@@ -277,7 +289,7 @@ fn one_token_too_many_is_refused_with_a_next_action() {
     hub.log_in(&home);
     assert_eq!(home.run(&["user", "add", "ada"]).code, 0);
     let create = ["token", "create", "--user", "ada", "--title", "laptop"];
-    let made = home.run(&[&create[..], &["-o", "name"]].concat());
+    let made = home.run(&[&create[..], &["--file", "laptop.token", "-o", "name"]].concat());
     assert_eq!(made.code, 0, "{made:?}");
     let id = made.out.trim();
     execute(

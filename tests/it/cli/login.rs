@@ -314,9 +314,12 @@ fn a_local_user_logs_in_with_a_code_from_an_admin() {
     );
     let file = home.path().join("ada.code");
     let path = file.to_str().unwrap();
-    let made = as_admin(&["user", "login-code", "ada", "--file", path]);
+    as_admin(&["user", "login-code", "ada", "-o", "name"]).fails(2, "the code would be lost");
+    let made = as_admin(&["user", "login-code", "ada", "--file", path, "-o", "name"]);
     assert!(
-        made.code == 0 && made.err.contains("ada logs in with it once, until"),
+        made.code == 0
+            && made.out == "ada\n"
+            && made.err.contains("ada logs in with it once, until"),
         "{made:?}"
     );
     let code = std::fs::read_to_string(&file).unwrap();
