@@ -11,8 +11,8 @@ const LINE: &str = "system:serviceaccount:linesman:linesman-line";
 /// How many reads of agent and line the API server's audit log has; none of them may lie outside of the covered
 /// namespaces, the engine's and the agent's own.
 pub(super) fn reads(world: &World, covered: &[&str]) -> usize {
-    let events = Mark::beginning(&world.audit).events().into_iter();
-    let events = events.filter(|event| {
+    let events = Mark::beginning(&world.audit).events();
+    let events = events.iter().filter(|event| {
         let user = event["user"]["username"].as_str().unwrap_or_default();
         let verb = event["verb"].as_str().unwrap_or_default();
         let of_object = event["objectRef"].is_object();
