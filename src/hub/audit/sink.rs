@@ -214,7 +214,8 @@ impl Drop for Behind {
     }
 }
 
-/// Delivers until `stop`, and then no more than what it is about to; `head` is the number of the chain's last record, `behind` how many of them the sink has yet to take.
+/// Delivers until `stop`, and then no more than what it is about to; `head` is the number of the chain's last record, `behind` how
+/// many of them the sink has yet to take.
 pub async fn run(
     store: Store,
     sink: Sink,
