@@ -232,6 +232,32 @@ fn a_dying_crd_of_applications_costs_the_controller_its_rights() {
     cluster.settle(100);
 }
 
+/// W44: an agent that begins when the guard has let an Application go, which somebody else's finalizer holds on, sees it without
+/// the engine's own. What is on record of it is whole, and comes back alone; another one by its name is another one.
+#[test]
+fn an_application_that_was_let_go_comes_back_with_its_finalizer() {
+    let mut cluster = working();
+    let crd = id(Kind::CustomResourceDefinition, "applications.argoproj.io");
+    let seen = |path: &str| json!({"metadata": {"name": "by-hand"}, "spec": {"path": path}});
+    let mut whole = seen("by-hand");
+    whole["metadata"]["finalizers"] = json!(["resources-finalizer.argocd.argoproj.io"]);
+    cluster
+        .history
+        .saved
+        .insert(crd.clone(), vec![whole.clone()]);
+    let mut observed = cluster.observed();
+    observed.objects.remove(&crd);
+    for (path, more) in [("by-hand", false), ("elsewhere", true)] {
+        let lost = (cluster.now, Arc::new(seen(path)));
+        observed.lost = Arc::new([(id(Kind::Application, "by-hand"), lost)].into());
+        let news = cluster
+            .history
+            .mourn(cluster.now, &cluster.install, &observed);
+        assert_eq!(news.contains(&crd), more, "{path}");
+    }
+    assert_eq!(cluster.history.saved[&crd], [whole, seen("elsewhere")]);
+}
+
 /// What vanished with its CRD, without a finalizer that would have held it, is brought back when the CRD serves.
 #[test]
 fn applications_that_git_does_not_know_come_back_with_their_crd() {
