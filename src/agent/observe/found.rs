@@ -213,15 +213,15 @@ fn admit_witness(
 }
 
 /// What a watch tells of a Pod; none = it is gone.
-pub(super) fn pod(view: &View, name: String, pod: Option<Arc<Pod>>) {
+pub(super) fn pod(view: &View, name: &str, pod: Option<Arc<Pod>>) {
     view.0.send_if_modified(|seen| {
         let Some(pod) = pod else {
-            return seen.pods.remove(&name).is_some();
+            return seen.pods.remove(name).is_some();
         };
-        let before = seen.pods.get(&name).cloned();
-        let whole = admit_pod(&mut seen.pods, name.clone(), pod);
+        let before = seen.pods.get(name).cloned();
+        let whole = admit_pod(&mut seen.pods, name.to_owned(), pod);
         let cut = !whole && !std::mem::replace(&mut seen.pods_cut, true);
-        cut || before.as_ref() != seen.pods.get(&name)
+        cut || before.as_ref() != seen.pods.get(name)
     });
 }
 
@@ -325,7 +325,7 @@ mod tests {
         for (name, failed, known) in [("late", true, false), ("runs", false, true)] {
             let whole = admit_pod(&mut pods, name.to_owned(), pod(failed));
             assert_eq!((whole, pods.contains_key(name)), (false, known), "{name}");
-            super::pod(&view, name.to_owned(), Some(pod(failed)));
+            super::pod(&view, name, Some(pod(failed)));
             let seen = view.subscribe().borrow().clone();
             assert_eq!(seen.pods, pods, "{name}: by a watch");
             assert!(seen.pods_cut && pods.len() == MAX_PODS);

@@ -122,17 +122,18 @@ pub fn probes(
     let soonest = soonest(now, install, observed, history);
     let waiting = now + SPACING;
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
-    // After a commit to the engine the answers are waited for: silence is what shows that it did harm.
-    let questions = install.roots().chain(install.canaries());
-    let mut questions = questions.filter_map(|id| observed.objects.get(id)?.probe());
-    let answered = questions.all(|probe| probe.answered);
-    let watched = changed.is_some_and(|at| {
-        let since = now - at;
-        since <= ROLLED || since < WATCHED && !answered
-    });
+    let watched = changed.is_some_and(|at| is_watched(install, observed, now - at));
     let quiet = up && fetched && !due(source) && !due(sync) && canaries.is_empty();
     let quiet = quiet && !moved && !watched && !mounts;
     (steps, if quiet { at } else { waiting })
+}
+
+/// Whether the answers are waited for, so long after a commit to the engine: silence is what shows that it did harm.
+fn is_watched(install: &Install, observed: &Observed, since: Duration) -> bool {
+    let questions = install.roots().chain(install.canaries());
+    let mut questions = questions.filter_map(|id| observed.objects.get(id)?.probe());
+    let answered = questions.all(|probe| probe.answered);
+    since <= ROLLED || since < WATCHED && !answered
 }
 
 /// Whether nothing more comes of a question.

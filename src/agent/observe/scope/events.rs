@@ -41,7 +41,7 @@ impl Scope {
             What::Pods => {
                 let name = live.metadata.name.clone()?;
                 let pod = Arc::new(project::pod(live.try_parse().ok()?));
-                found::pod(view, name, Some(pod));
+                found::pod(view, &name, Some(pod));
             }
             What::Witnesses(kind) => {
                 if let Some(id) = self.id(kind, &live) {
@@ -82,7 +82,7 @@ impl Scope {
                     found::witness(view, id, None);
                 }
             }
-            What::Pods => found::pod(view, live.metadata.name?, None),
+            What::Pods => found::pod(view, &live.metadata.name?, None),
             What::Objects(_) | What::Leases | What::Elsewhere => {}
         }
         Some(version)
