@@ -218,7 +218,9 @@ fn verb(command: &clap::Command, path: &str) -> String {
             None => format!("`--{}`", a.get_long().unwrap_or_default()),
         };
         let flags: Vec<String> = shared.iter().map(flag).collect();
-        arguments += &format!("- {}: as [above](#the-command-line).\n", flags.join(", "));
+        arguments.push_str("- ");
+        arguments.push_str(&flags.join(", "));
+        arguments.push_str(": as [above](#the-command-line).\n");
     }
     let after = fenced(command.get_after_help());
     format!("\n## {path}\n\n{about}.\n\n```\n{usage}\n```\n\n{arguments}{after}{below}")

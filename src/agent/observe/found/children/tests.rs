@@ -138,16 +138,16 @@ fn saying(kind: Kind, change: &Value) -> (ObjectId, DynamicObject) {
     (id, serde_json::from_value(live).unwrap())
 }
 
-/// F18, F44, W21: of what is over the bound the engine's function may hang on what says something, and so may its hold.
-#[test]
-fn what_says_something_is_known_however_many_there_are() {
-    let ready = |status: &str| {
-        let said = json!([{
-            "type": "Ready", "status": status, "reason": "BuildFailed", "message": "x",
-            "lastTransitionTime": "2027-01-15T08:00:25Z",
-        }]);
-        json!({"/status/conditions": said})
-    };
+fn ready(status: &str) -> Value {
+    let said = json!([{
+        "type": "Ready", "status": status, "reason": "BuildFailed", "message": "x",
+        "lastTransitionTime": "2027-01-15T08:00:25Z",
+    }]);
+    json!({"/status/conditions": said})
+}
+
+/// What an object says, and whether it is known for that beyond the bound.
+fn sayings() -> [(&'static str, Kind, Value, bool); 12] {
     let held = json!({"held": [{
         "group": "apps", "kind": "Deployment", "namespace": HOME, "name": "argocd-repo-server",
         "revision": "1", "since": "2027-01-15T08:00:25Z", "reason": "x", "attempt": 1,
@@ -162,7 +162,7 @@ fn what_says_something_is_known_however_many_there_are() {
     let dies = json!({"/metadata": {
         "name": "one", "namespace": "team", "deletionTimestamp": "2027-01-15T08:00:25Z",
     }});
-    for (what, kind, change, known) in [
+    [
         ("is ready", Kind::Kustomization, ready("True"), false),
         ("fails", Kind::Kustomization, ready("False"), true),
         ("is at work", Kind::Kustomization, ready("Unknown"), true),
@@ -195,7 +195,13 @@ fn what_says_something_is_known_however_many_there_are() {
             brings("Application", HOME),
             false,
         ),
-    ] {
+    ]
+}
+
+/// F18, F44, W21: of what is over the bound the engine's function may hang on what says something, and so may its hold.
+#[test]
+fn what_says_something_is_known_however_many_there_are() {
+    for (what, kind, change, known) in sayings() {
         let (id, live) = saying(kind, &change);
         let said = || Heard::of(HOME, kind, &live);
         let mut seen = Observed::default();
