@@ -69,11 +69,9 @@ pub(super) fn held(
     findings: &[Finding],
 ) -> Vec<Step> {
     let mut all = steps(now, install, observed, history, (Mode::Act, findings));
-    let is_held = |id: &ObjectId| {
-        let live = observed.objects.get(id);
-        live.is_some_and(|live| window::until(now, live, window::MAINTENANCE).is_some())
-    };
-    all.retain(|step| matches!(step.action, Action::Start { .. }) && is_held(&step.target));
+    all.retain(|step| {
+        matches!(step.action, Action::Start { .. }) && window::rests(now, observed, &step.target)
+    });
     all
 }
 

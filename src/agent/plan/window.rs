@@ -179,8 +179,13 @@ pub fn careful(now: OffsetDateTime, policy: &Policy) -> Option<Window> {
 
 /// Whether a finding is about an object with a window of its own. A guarded deletion is never held back.
 pub(super) fn held(now: OffsetDateTime, observed: &Observed, finding: &Finding) -> bool {
-    let live = observed.objects.get(&finding.object);
-    !dies(finding) && live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
+    !dies(finding) && rests(now, observed, &finding.object)
+}
+
+/// Whether somebody is at work on an object, and has opened a window for that.
+pub(super) fn rests(now: OffsetDateTime, observed: &Observed, id: &ObjectId) -> bool {
+    let live = observed.objects.get(id);
+    live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
 }
 
 /// Whether all that is being deleted was allowed to be.

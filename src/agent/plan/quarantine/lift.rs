@@ -13,7 +13,7 @@ use crate::agent::engine::{Install, is_workload};
 use crate::agent::plan::health::{self, works};
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::steps::{Action, Step};
-use crate::agent::plan::window::{MAINTENANCE, until};
+use crate::agent::plan::window::rests;
 use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
@@ -51,12 +51,6 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
         })
     };
     given.or_else(settled).unwrap_or_default()
-}
-
-/// Whether somebody is at work on an object, and has opened a window for that: what he changes would be Git's to undo.
-fn rests(now: OffsetDateTime, observed: &Observed, id: &ObjectId) -> bool {
-    let live = observed.objects.get(id);
-    live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
 }
 
 fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
