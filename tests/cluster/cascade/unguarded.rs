@@ -21,14 +21,7 @@ fn the_second_line_alone_keeps_what_the_kustomizations_brought() {
     second_line(&world::adopted());
 }
 
-/// W11, W34: the same with Argo CD, 20 Applications whose finalizer prunes, or 50 in `make chaos`.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn the_second_line_alone_keeps_what_the_applications_brought() {
-    second_line(&world::adopted_argocd());
-}
-
-fn second_line(world: &World) {
+pub(super) fn second_line(world: &World) {
     let (crd, sync) = crd_of(world);
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}");
     settle(world);

@@ -1,10 +1,11 @@
 //! What hangs on objects that other controllers than the roots' take care of: `HelmRelease`s of helm-controller, and Applications
-//! that an `ApplicationSet` made and that are collected as garbage when it goes. For `make chaos` only (W11, W34).
+//! that an `ApplicationSet` made and that are collected as garbage when it goes; and Applications without the policy. For `make chaos` only (W11, W34).
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::unguarded::second_line;
 use super::{LABEL, OBJECTS, Sync, cut, gone, kept, runs, workloads};
 use crate::healing::{LIMIT, settle};
 use crate::support::argocd::application;
@@ -39,6 +40,13 @@ fn no_workload_is_uninstalled_when_the_crd_of_the_helm_releases_is_deleted() {
 fn no_workload_is_pruned_when_the_crd_of_the_application_sets_is_deleted() {
     let world = world::adopted_argocd();
     nothing_is_lost(&world, &set(&world));
+}
+
+/// W11, W34, guard policy off: 50 Applications whose finalizer prunes.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn the_second_line_alone_keeps_what_the_applications_brought() {
+    second_line(&world::adopted_argocd());
 }
 
 const CHART: &str = "apiVersion: v2\nname: maps\nversion: 0.1.0\n";

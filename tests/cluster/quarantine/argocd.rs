@@ -9,7 +9,6 @@ use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::world::{self, ARGOCD, CLUSTER};
 use crate::support::{eventually, figure, seconds, shown, until};
 
-mod away;
 mod catalog;
 mod version;
 mod whole;
@@ -32,7 +31,7 @@ fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
     let mut world = world::adopted_argocd();
     settle(&world);
     let server = deployment(ARGOCD, SERVER);
-    let mut catalog = Catalog::managing(&mut world, &WORKLOADS, &[CONTROLLER, &server]);
+    let catalog = Catalog::managing(&mut world, &WORKLOADS, &[CONTROLLER, &server]);
     another_version_and_back(&catalog);
     a_server_whose_image_is_missing(&catalog);
     a_hold_over_a_readoption(&catalog);
@@ -41,7 +40,6 @@ fn a_commit_that_breaks_an_argo_cd_that_manages_itself_is_held_back() {
     a_good_commit(&catalog, "sixth");
     an_engine_that_is_removed(&catalog);
     a_good_commit(&catalog, "eighth");
-    away::the_same_without_the_hub(&mut catalog);
     catalog.give_up();
     settle(&world);
 }

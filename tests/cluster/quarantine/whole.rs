@@ -13,6 +13,8 @@ use crate::support::api::deployment;
 use crate::support::world::FLUX;
 use crate::support::{figure, seconds, shown, until};
 
+mod away;
+
 /// A snapshot follows ten minutes after the last change.
 const SETTLED: u64 = 780;
 
@@ -36,7 +38,7 @@ fn commits_that_break_and_mend_in_turn_are_followed_with_few_heals() {
 }
 
 /// W20. Returns the ids of the bad ones.
-pub(super) fn commits_in_turn(
+fn commits_in_turn(
     catalog: &Catalog,
     turns: &Turns,
     bad: &str,
@@ -59,7 +61,7 @@ pub(super) fn commits_in_turn(
 }
 
 /// One way to break Flux by a commit: what the catalog has instead of the good install, and the object that this breaks.
-pub(super) struct Break {
+struct Break {
     what: &'static str,
     object: String,
     commit: fn(&str) -> String,
@@ -85,7 +87,7 @@ pub(super) fn with(good: &str, [kind, name]: [&str; 2], change: impl Fn(&str) ->
     bad
 }
 
-pub(super) fn without_replicas(good: &str, name: &str) -> String {
+fn without_replicas(good: &str, name: &str) -> String {
     with(good, ["Deployment", name], |part| {
         part.replace("\n  replicas: 1\n", "\n  replicas: 0\n")
     })
@@ -114,7 +116,7 @@ fn deafened(good: &str, name: &str) -> String {
     })
 }
 
-pub(super) fn removed_bindings() -> [Break; 2] {
+fn removed_bindings() -> [Break; 2] {
     let binding = |name: &str| {
         format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}-{FLUX}")
     };
@@ -160,7 +162,7 @@ fn commits_that_stop_flux_in_other_ways_are_held_back() {
     catalog.world.close();
 }
 
-pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: Break) {
+fn held_and_given_back(catalog: &Catalog, n: usize, broken: Break) {
     let Break {
         what,
         object,

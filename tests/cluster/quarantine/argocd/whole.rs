@@ -13,6 +13,7 @@ use crate::support::argocd::CONTROLLER;
 use crate::support::world::{ARGOCD, World};
 use crate::support::{figure, seconds, shown, until};
 
+mod away;
 mod never;
 
 const RIGHTS: &str = "argocd-application-controller";
@@ -20,14 +21,14 @@ const CONFIG: &str = "argocd-cm";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// One way to break Argo CD by a commit: what the catalog has instead of the good install, and the object that this breaks.
-pub(super) struct Break {
+struct Break {
     what: &'static str,
-    pub(super) object: String,
+    object: String,
     commit: fn(&str) -> String,
 }
 
 /// Those that an object has two of come in this order: only what is removed from Git is given back at once a second time.
-pub(super) fn breaks() -> [Break; 6] {
+fn breaks() -> [Break; 6] {
     let of_rbac = |kind: &str| format!("{RBAC}/{kind}/{RIGHTS}");
     [
         Break {
@@ -93,7 +94,7 @@ fn changed(live: &Value) -> [Value; 4] {
 
 /// The commit is pushed: it is held back and mended while the rest of it arrives, and the next commit gives the object back.
 /// Returns its id.
-pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) -> String {
+fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) -> String {
     let Break {
         what,
         object,
@@ -137,11 +138,7 @@ pub(super) fn held_and_given_back(catalog: &Catalog, n: usize, broken: &Break) -
 }
 
 /// W20: commits that scale the repo-server to zero, each followed by one that mends it. Returns the ids of the bad ones.
-pub(super) fn commits_in_turn(
-    catalog: &Catalog,
-    number: &'static str,
-    rounds: usize,
-) -> Vec<String> {
+fn commits_in_turn(catalog: &Catalog, number: &'static str, rounds: usize) -> Vec<String> {
     let world = &*catalog.world;
     let broken = &breaks()[1];
     let before = changed(&catalog.live(&broken.object));

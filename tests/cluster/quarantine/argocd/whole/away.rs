@@ -2,24 +2,30 @@
 
 use serde_json::{Value, json};
 
-use super::super::is_of_commit;
-use super::catalog::Catalog;
-use super::whole::{breaks, commits_in_turn, held_and_given_back};
-use super::{
-    SERVER, a_good_commit, a_server_whose_image_is_missing, an_engine_that_is_removed,
+use super::super::super::is_of_commit;
+use super::super::catalog::Catalog;
+use super::super::{
+    SERVER, WORKLOADS, a_good_commit, a_server_whose_image_is_missing, an_engine_that_is_removed,
     another_version_and_back,
 };
-use crate::healing::{LIMIT, on_record, since};
+use super::{breaks, commits_in_turn, held_and_given_back};
+use crate::healing::{LIMIT, on_record, settle, since};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::CONTROLLER;
-use crate::support::world::{ARGOCD, CLUSTER, World};
+use crate::support::world::{self, ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
 
 /// W17, W18, W19, W20, W22, W25, and the records once the hub is back: each names its commit.
-pub(super) fn the_same_without_the_hub(catalog: &mut Catalog) {
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn commits_that_break_argo_cd_are_held_back_without_the_hub() {
+    let mut world = world::adopted_argocd();
+    settle(&world);
+    let server = deployment(ARGOCD, SERVER);
+    let catalog = Catalog::managing(&mut world, &WORKLOADS, &[CONTROLLER, &server]);
     let known = on_record(catalog.world);
     catalog.world.lose_hub();
-    let bad = broken_in_many_ways(catalog);
+    let bad = broken_in_many_ways(&catalog);
     catalog.world.hub_back();
     let took = until("each is on record, by its commit", seconds(240), || {
         let told = since(catalog.world, &known);
@@ -41,7 +47,9 @@ pub(super) fn the_same_without_the_hub(catalog: &mut Catalog) {
     // The newest stands first.
     let places = bad.iter().map(|head| place(catalog.world, &told, head));
     assert!(places.is_sorted_by(|one, next| one > next), "{told:#?}");
-    all_is_given_back(catalog);
+    all_is_given_back(&catalog);
+    catalog.give_up();
+    settle(&world);
 }
 
 /// Where in the list the heal is that is of that commit.
