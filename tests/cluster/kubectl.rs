@@ -310,7 +310,8 @@ fn leaving_ends_the_request_at_the_api_server() {
                 b"a first line\n",
             );
         }
-        let (running, lines) = Running::start(&mut Protocol::WebSocket.kubectl(&world, args));
+        let kubectl = Protocol::WebSocket.kubectl(&world, args);
+        let (running, lines) = Running::start(&mut left::interruptible(&kubectl));
         line(&lines, "it runs", |_| true);
         let mark = Mark::now(&world.audit);
         let left = clock::now();

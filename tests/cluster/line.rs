@@ -153,7 +153,11 @@ fn the_line_comes_back_to_a_hub_with_another_ca_and_key() {
         "≤ 30 s",
         shown(took),
     );
-    assert_ne!(known(&world), before, "what the agent keeps of the hub");
+    until(
+        "the agent keeps what is new of the hub",
+        seconds(60),
+        || known(&world) != before,
+    );
     assert_eq!(agent_pid(&world), pid, "the agent was started again");
     watch_works(&world, "after-another-key");
     world.hub.linesman(&["audit", "verify"]);

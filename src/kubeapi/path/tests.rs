@@ -268,7 +268,7 @@ fn a_path_of_thousands_of_segments_is_read_in_one_go() {
         assert_eq!(info("GET", &deep), info("GET", root));
     }
     let took = began.elapsed();
-    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    assert!(took < std::time::Duration::from_mins(1), "{took:?}");
     // As deep as it can stand.
     let proxied = "/apis/g/v/watch/namespaces/a/r/x/proxy//../%zz";
     assert_eq!(row("GET", proxied), "watch g a r proxy x");

@@ -23,9 +23,7 @@ fn a_step_that_hangs_does_not_keep_the_guard_waiting() {
     let world = world::adopted();
     settle(&world);
     let slow = Slow::at(&world, FLUX, "apps", &["CREATE"], "deployments");
-    slow.lets_hang(|| {
-        assert!(world.api.delete(&deployment(FLUX, "source-controller")));
-    });
+    slow.lets_hang(|| world.api.delete(&deployment(FLUX, "source-controller")));
     is_cut_meanwhile(
         &world,
         "CRD deleted while a write hangs at a webhook for 20 s",
@@ -41,9 +39,7 @@ fn a_record_that_hangs_does_not_keep_the_guard_waiting() {
     settle(&world);
     let service = path("v1", "Service", FLUX, "source-controller");
     let slow = Slow::at(&world, AGENT, "", &["CREATE", "UPDATE"], "configmaps");
-    slow.lets_hang(|| {
-        assert!(world.api.delete(&service));
-    });
+    slow.lets_hang(|| world.api.delete(&service));
     is_cut_meanwhile(
         &world,
         "CRD deleted while the record of a heal hangs at a webhook for 20 s",
@@ -115,17 +111,20 @@ impl<'a> Slow<'a> {
         slow
     }
 
-    /// Provokes a write until one waits here: the API server takes a moment to know the webhook.
-    fn lets_hang(&self, provoke: impl Fn()) {
+    /// Deletes what the agent makes again until that write waits here: the API server takes a moment to know the webhook. What is
+    /// not there is on its way back.
+    fn lets_hang(&self, delete: impl Fn() -> bool) {
+        let mut deleted = false;
         until("the webhook is asked", seconds(LIMIT), || {
             let asked = self.listener.accept();
             if let Ok((connection, _)) = asked {
                 self.held.borrow_mut().push(connection);
                 return true;
             }
-            provoke();
+            deleted |= delete();
             false
         });
+        assert!(deleted, "there was nothing to delete");
     }
 }
 

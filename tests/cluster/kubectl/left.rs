@@ -79,7 +79,7 @@ fn left(world: &World, kubectl: &Command, (what, by_line): (&str, bool)) -> time
 }
 
 /// The same with Ctrl-C as people have it: a test run in the background ignores it, and so does a program that it starts.
-fn interruptible(kubectl: &Command) -> Command {
+pub(super) fn interruptible(kubectl: &Command) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT");
     command.arg(kubectl.get_program()).args(kubectl.get_args());
