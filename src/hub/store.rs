@@ -332,6 +332,8 @@ contract! {
     audit_open(&self) -> Vec<AuditRow>;
     /// The same of replicas that are forgotten.
     audit_abandoned(&self) -> Vec<AuditRow>;
+    /// The record of that number, once no append is under way: what was to be committed then is there, or never will be.
+    audit_settled(&self, seq: i64) -> Option<AuditRow>;
     /// In order, those behind `after`.
     audit(&self, after: i64, cluster: Option<&str>, limit: u32) -> Vec<AuditRow>;
     /// The lines of [`crate::hub::audit::chain::Hashed::read`], those behind `after`, as they are stored: at most so many,

@@ -303,7 +303,8 @@ impl Chain {
         Ok(rows[..asked].iter().map(|r| r.seq).collect())
     }
 
-    /// A connection that broke at the commit does not tell whether the rows are in: the chain's end does.
+    /// A connection that broke at the commit does not tell whether the rows are in: the chain does, once the database has
+    /// done with what it was asked.
     async fn settle_doubt(&mut self) -> Result<(), StoreError> {
         self.settle_pruning().await?;
         if self.doubt.is_empty() {
@@ -312,8 +313,8 @@ impl Chain {
         // Other replicas may have gone on behind them.
         let stored = match self.doubt.iter().rfind(|row| row.seq > 0) {
             Some(last) => {
-                let there = self.store.audit(last.seq - 1, None, 1).await?;
-                there.first().is_some_and(|row| row.hash == last.hash)
+                let there = self.store.audit_settled(last.seq).await?;
+                there.is_some_and(|row| row.hash == last.hash)
             }
             None => false,
         };

@@ -6,6 +6,8 @@ use crate::hub::audit::{Entry, hash, verify};
 use crate::hub::store::sqlite::Sqlite;
 use crate::wire::api::TrustBundle;
 
+mod doubt;
+
 struct Fixture {
     data: std::path::PathBuf,
 }
@@ -264,61 +266,6 @@ async fn the_lines_of_an_older_database_are_what_was_hashed() {
         assert_eq!(older.audit(0, None, 9).await.unwrap(), [row.clone()]);
     }
     assert!(lines.ends_with(format!("{}\n", chain::canonical(&row)).as_bytes()));
-}
-
-/// A database that is lost while it takes records leaves two things open: whether it has them, and what is owed to the
-/// requests that ended meanwhile.
-#[tokio::test]
-async fn a_lost_database_is_asked_what_it_has_and_nothing_stays_open() {
-    use sqlx::Connection as _;
-    let fixture = Fixture::new("doubt");
-    let store = fixture.store().await;
-    let (_audit, mut chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
-    let opened = |n| row(Stage::Open, &entry(["kube.exec", "kube.get"][n]));
-    let close = |opened| AuditRow {
-        stage: "close".to_owned(),
-        opened: Some(opened),
-        code: Some(200),
-        ..row(Stage::Event, &entry("kube.exec"))
-    };
-    assert_eq!(chain.store(vec![opened(0)]).await.unwrap(), [1]);
-    let url = format!("sqlite://{}", fixture.data.join("hub.db").display());
-    let mut behind = sqlx::SqliteConnection::connect(&url).await.unwrap();
-    let mut execute = async |statement: &'static str| {
-        sqlx::query(statement).execute(&mut behind).await.unwrap();
-    };
-    // It refuses: the close is owed, the new request was not carried out.
-    execute("CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'full'); END")
-        .await;
-    assert!(chain.store(vec![opened(1), close(1)]).await.is_err());
-    assert!(chain.store(vec![opened(1)]).await.is_err());
-    execute("DROP TRIGGER full").await;
-    assert_eq!(chain.store(vec![opened(1)]).await.unwrap(), [2]);
-    // It took them, and its answer got lost.
-    let mut lost = vec![close(2), opened(1)];
-    for row in &mut lost {
-        let before = store.audit_head().await.unwrap().unwrap();
-        (row.seq, row.prev) = (before.seq + 1, before.hash);
-        row.hash = hash(row);
-        store.append_audit(std::slice::from_ref(row)).await.unwrap();
-    }
-    chain.doubt = lost;
-    assert_eq!(chain.store(vec![opened(0)]).await.unwrap(), [6]);
-    let rows = store.audit(0, None, 99).await.unwrap();
-    assert_eq!(
-        stages(&rows),
-        [
-            ("open", None, None, None),
-            ("open", None, None, None),
-            ("close", Some(1), Some(200), None),
-            ("close", Some(2), Some(200), None),
-            ("open", None, None, None),
-            ("open", None, None, None),
-            ("close", Some(5), None, Some("interrupted: not carried out")),
-        ]
-    );
-    assert_eq!(verify(genesis("hub-1").hash, 0, &rows), Ok(()));
-    assert!(chain.doubt.is_empty() && chain.late.is_empty());
 }
 
 /// A forward of weeks keeps neither the records behind its own nor the disk.

@@ -304,6 +304,17 @@ impl Database {
         rows.into_iter().map(Row::row).collect()
     }
 
+    pub async fn audit_settled(&self, seq: i64) -> Result<Option<AuditRow>> {
+        const DOING: &str = "read an audit record in doubt";
+        let mut write = self.begin_audit(DOING).await?;
+        let row: Option<Row> = sqlx::query_as("SELECT * FROM audit WHERE seq = $1")
+            .bind(seq)
+            .fetch_optional(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        row.map(Row::row).transpose()
+    }
+
     pub async fn audit_lines(&self, after: i64, limit: u32) -> Result<Vec<u8>> {
         const DOING: &str = "read the audit chain";
         let mut reader = self.audit_reader(DOING).await?;
