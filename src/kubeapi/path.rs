@@ -61,12 +61,14 @@ impl RequestInfo {
 
     /// Whether it opens a way into a container, a pod's port or a node, whatever its method.
     pub fn interactive(&self) -> bool {
-        self.verb == "proxy"
-            || matches!(
-                self.subresource.as_str(),
-                "attach" | "exec" | "proxy" | "portforward"
-            )
+        self.proxied()
+            || matches!(self.subresource.as_str(), "attach" | "exec" | "portforward")
             || self.console()
+    }
+
+    /// Whether what answers may stand behind the API server: a Pod, a Service or a node.
+    pub fn proxied(&self) -> bool {
+        self.verb == "proxy" || self.subresource == "proxy"
     }
 
     /// `KubeVirt`'s serial console, display and port-forward.
@@ -77,7 +79,7 @@ impl RequestInfo {
 
     /// Whether it reaches a kubelet through the API server: exec into any pod by GET.
     pub fn node_proxy(&self) -> bool {
-        self.resource == "nodes" && (self.subresource == "proxy" || self.verb == "proxy")
+        self.resource == "nodes" && self.proxied()
     }
 
     /// Whether a switch of protocol to `token` may be asked for here.

@@ -52,9 +52,9 @@ macro_rules! agents {
 }
 
 /// The rules by which an agent refuses, and as what they are counted.
-const AGENTS: [(&str, &str); 27] = agents!(
+const AGENTS: [(&str, &str); 28] = agents!(
     "Assertion" "BadAnswer" "BadPath" "Busy" "Clock" "Framing" "Groups" "Impersonation" "LineOff" "Method" "Name"
-    "Namespace" "NoAnswer" "NodeProxy" "OutOfHours" "OwnNamespace" "ReadOnly" "Renewed" "Replay" "RequestId" "Scope" "Starting" "Token"
+    "Namespace" "NoAnswer" "NodeProxy" "OutOfHours" "OwnNamespace" "Query" "ReadOnly" "Renewed" "Replay" "RequestId" "Scope" "Starting" "Token"
     "Unreachable" "UnknownPath" "Upgrade" "Withdrawn"
 );
 

@@ -378,6 +378,27 @@ async fn an_unseen_role_is_waited_for_and_a_write_is_not_repeated() {
     assert_eq!(pair.send(post()).await.unwrap().status(), 201);
 }
 
+/// L11: a Pod that says what the API server says of the line's rights is asked once, and its words are the user's.
+#[tokio::test]
+async fn what_is_behind_the_api_server_does_not_say_whom_the_line_may_act_as() {
+    const LYING: &str = "/api/v1/namespaces/a/pods/p/proxy/lying";
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    for (n, asked) in [get(LYING), post(LYING, "x")].into_iter().enumerate() {
+        let response = pair.send(asked).await.unwrap();
+        assert_eq!(response.status(), 403);
+        assert_eq!(text(response).await, apiserver::NOT_ACTING);
+        assert_eq!(server.asked("/lying"), n + 1);
+    }
+    // The API server itself is taken at its word there, too.
+    server.refuse_impersonation(2);
+    let response = pair
+        .send(get("/api/v1/namespaces/a/pods/p/proxy/fine"))
+        .await;
+    assert_eq!(response.unwrap().status(), 200);
+    assert_eq!(server.asked("/fine"), 2);
+}
+
 #[tokio::test]
 async fn the_users_own_403_passes_unchanged() {
     let server = ApiServer::start().await;

@@ -75,6 +75,9 @@ pub struct Exchange {
 
 /// What kubectl prints beside a list (RFC 9111, obsolete, and what Kubernetes' clients read: KEP-1693).
 const LEFT_OUT: &str = r#"299 linesman "Secrets with the cluster's private keys are left out""#;
+/// Whom a request acts as (k8s.io/api/authentication/v1/types.go).
+pub(super) const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+pub(super) const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 /// Below the hub's 75 s, so that the answer names the right hop.
 const HEAD: Duration = Duration::from_secs(70);
 const POLICY: Duration = Duration::from_secs(5);
@@ -273,12 +276,9 @@ fn identify(kept: &mut HeaderMap, pass: &Pass) -> Result<(), Refusal> {
             .next("rename it")
         })
     };
-    kept.insert(
-        HeaderName::from_static("impersonate-user"),
-        value(&pass.claims.sub)?,
-    );
+    kept.insert(IMPERSONATE_USER, value(&pass.claims.sub)?);
     for group in &pass.claims.grp {
-        kept.append(HeaderName::from_static("impersonate-group"), value(group)?);
+        kept.append(IMPERSONATE_GROUP, value(group)?);
     }
     kept.insert(
         HeaderName::from_static("audit-id"),

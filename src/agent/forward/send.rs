@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
 use tracing::debug;
 
-use super::exchange::{Shared, impersonable};
+use super::exchange::{IMPERSONATE_GROUP, IMPERSONATE_USER, Shared, impersonable};
 use super::upload::upload;
 use super::upstream::{Body, Credential, full, passing};
 use crate::agent::gate::Pass;
@@ -19,6 +19,8 @@ use crate::secret::Secret;
 
 /// How often a role that was not seen yet is waited for, and how long each time.
 const IMPERSONATION: (u32, Duration) = (3, Duration::from_millis(100));
+/// How long the API server may take to say whether it lets the line act as somebody.
+const ACTS: Duration = Duration::from_secs(10);
 /// A refusal's body that is read to see whose it is.
 const REFUSAL: usize = 64 << 10;
 
@@ -72,7 +74,10 @@ pub(super) async fn send(
             }
             StatusCode::FORBIDDEN => {
                 let (response, impersonation) = read_refusal(response).await?;
-                if !impersonation {
+                // A Pod behind `…/proxy/` may say that, too, and has looked at the request.
+                if !impersonation
+                    || pass.info.proxied() && acts(shared, &parts.headers, &bearer).await
+                {
                     return Ok(heed(response));
                 }
                 if tries == IMPERSONATION.0 {
@@ -150,6 +155,28 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// Whether the API server lets `linesman-line` act as who stands in these headers, by what it answers to `GET /version`.
+async fn acts(shared: &Shared, headers: &HeaderMap, bearer: &Secret<String>) -> bool {
+    let asked = async {
+        let mut request = Request::new(full(Bytes::new()));
+        *request.uri_mut() = Uri::from_static("/version");
+        for name in [IMPERSONATE_USER, IMPERSONATE_GROUP] {
+            for value in headers.get_all(&name) {
+                request.headers_mut().append(&name, value.clone());
+            }
+        }
+        let answer = shared.upstream.send(request, bearer).await.ok()?;
+        let status = answer.status();
+        if status != StatusCode::FORBIDDEN {
+            return Some(status.is_success());
+        }
+        let (_, impersonation) = read_refusal(answer).await.ok()?;
+        Some(!impersonation)
+    };
+    let answered = tokio::time::timeout(ACTS, asked).await;
+    matches!(answered, Ok(Some(true)))
 }
 
 /// Reads a 403 to see whether it refuses the impersonation itself, and gives it back whole.

@@ -25,7 +25,7 @@ pub(super) const NOT_FOUND: &str =
     r#"{"kind":"Status","message":"pods \"none\" not found","code":404}"#;
 
 /// The words of a refusal to let the line's account act as somebody.
-const NOT_ACTING: &str = r#"{"message":"users \"linesman:ada\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
+pub(super) const NOT_ACTING: &str = r#"{"message":"users \"linesman:ada\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -265,6 +265,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
             });
             Response::new(StreamBody::new(half.chain(death)).boxed_unsync())
         }
+        "lying" => full(StatusCode::FORBIDDEN, NOT_ACTING),
         "forbidden" => full(StatusCode::FORBIDDEN, FORBIDDEN),
         "evil" => evil(),
         "exec" if path.contains("/sick/") => full(StatusCode::INTERNAL_SERVER_ERROR, "{}"),
