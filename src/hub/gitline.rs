@@ -24,6 +24,12 @@ use crate::wire::report::{Condition, ConditionType, Status};
 /// Streams of kind `git` on one line.
 pub const MAX_STREAMS: usize = 64;
 const DIAL: Duration = Duration::from_secs(10);
+/// Where clouds serve an instance's credentials by IPv6, which is not link-local: EC2's instance metadata service, Compute
+/// Engine's metadata server.
+const METADATA: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
 
 /// Which clusters may take Git over their lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,7 +72,12 @@ impl GitTarget {
             IpAddr::V4(ip) => {
                 ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || ip.is_broadcast()
             }
-            IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unspecified(),
+            IpAddr::V6(ip) => {
+                ip.is_loopback()
+                    || ip.is_unicast_link_local()
+                    || ip.is_unspecified()
+                    || METADATA.contains(&ip)
+            }
         };
         self.built_in || !(near || address.is_multicast())
     }
@@ -243,6 +254,8 @@ mod tests {
             "ff02::1",
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
+            "fd00:ec2::254",
+            "fd20:ce::254",
         ] {
             let error = dial(&target(host, 22, false), DIAL).await.unwrap_err();
             assert_eq!(error.code, Code::DeniedTarget, "{host}: {error}");
