@@ -14,6 +14,12 @@ use crate::bundle::ObjectId;
 /// Objects of one answer; sync objects with their inventories can be large.
 const PAGE: u32 = 100;
 
+/// How many objects are asked for where so many did not come in time: a hundred Applications of a megabyte each are more than a
+/// slow way brings within a call, and would never be known.
+fn fewer(limit: u32) -> Option<u32> {
+    (limit >= 20).then_some(limit / 5)
+}
+
 impl Scope {
     pub(super) async fn list(&self, view: &View) -> Listed {
         let mut params = ListParams::default().limit(PAGE);
@@ -55,8 +61,12 @@ impl Scope {
                     return Listed::Failed;
                 }
                 Err(_) => {
-                    debug!(what = ?self.what, "list timed out");
-                    return Listed::Failed;
+                    debug!(what = ?self.what, limit = params.limit, "list timed out");
+                    // From the same place on: the token says where, not how many.
+                    match params.limit.and_then(fewer) {
+                        Some(fewer) => params.limit = Some(fewer),
+                        None => return Listed::Failed,
+                    }
                 }
             }
         }

@@ -16,6 +16,8 @@ use crate::agent::plan::tests::install_of;
 use crate::agent::plan::{Observed, project};
 use crate::wire::api::EngineKind;
 
+mod pages;
+
 fn refusing() -> kube::Client {
     let service = tower::service_fn(|_: Request<kube::client::Body>| async {
         let status =
