@@ -216,7 +216,8 @@ pub async fn run(mut args: Args) -> Result<()> {
         },
     };
     let config = config(args)?;
-    let first = !config.data.join("admin.token").exists();
+    let token = config.data.join("admin.token");
+    let had_token = token.exists();
     let stop = CancellationToken::new();
     let started = serve::start(config.clone(), stop.clone()).await;
     let (hub, chain) = started.map_err(refused)?;
@@ -224,6 +225,8 @@ pub async fn run(mut args: Args) -> Result<()> {
         warn!("{warning}; give one that clusters can pull with --agent-image");
     }
     // Clusters do not depend on who reads this.
+    // A hub from a backup has no such file, and makes none where an admin's token is in force.
+    let first = !had_token && token.exists();
     if let Err(error) = emit(&banner(&config, !hub.tls.ca().is_empty(), first)) {
         warn!(error = format!("{error:#}"), "say where the hub is");
     }

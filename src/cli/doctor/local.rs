@@ -66,14 +66,18 @@ pub(super) async fn network(hub: &str, client: &Client) -> (Vec<Check>, bool) {
     if let Some(at) = at {
         let skew = middle.unix_timestamp() - at;
         let fix = "set this machine's clock (NTP), or the hub's";
-        checks.push(check(
-            "clock",
-            skew.abs() <= SKEW,
-            format!("{skew} s ahead of the hub"),
-            fix,
-        ));
+        checks.push(check("clock", skew.abs() <= SKEW, off(skew), fix));
     }
     (checks, at.is_some())
+}
+
+/// By how many seconds this machine's clock is off, in words.
+fn off(skew: i64) -> String {
+    match skew {
+        0 => "as the hub's".to_owned(),
+        1.. => format!("{skew} s ahead of the hub's"),
+        _ => format!("{} s behind the hub's", skew.unsigned_abs()),
+    }
 }
 
 async fn reach(host: &str, port: u16) -> Vec<Check> {

@@ -167,7 +167,12 @@ fn engine(what: &Path) -> Option<EngineKind> {
 }
 
 async fn fetch(args: &Args, engine: EngineKind, version: &str) -> Result<Manifest> {
-    let wrong = |error: ReleaseError| usage(error.to_string(), "correct it".to_owned());
+    let next = if Path::new(version).exists() {
+        format!("for a file, name it alone: linesman engine import {version}")
+    } else {
+        "correct it".to_owned()
+    };
+    let wrong = |error: ReleaseError| usage(error.to_string(), next.clone());
     let version: Version = version.parse().map_err(wrong)?;
     let mut release = Release::new(engine, version, args.from.as_deref()).map_err(wrong)?;
     if args.full {

@@ -40,6 +40,33 @@ pub(super) fn reached_at(listen: SocketAddr) -> SocketAddr {
     }
 }
 
+/// The built-in Git server, as others find it, without its one repository.
+pub(super) fn git(url: &str) -> Result<String> {
+    let bare = url.trim_end_matches('/');
+    let bare = bare.strip_suffix("/catalog.git").unwrap_or(bare);
+    let bare = bare.trim_end_matches('/');
+    let parsed: Option<http::Uri> = bare.parse().ok();
+    if parsed.is_some_and(|parsed| is_bare(&parsed)) {
+        return Ok(bare.to_owned());
+    }
+    let text = format!("--git-url is {url}");
+    let next = "give user, host and port at which clusters reach --git-listen: ssh://git@HOST:PORT";
+    Err(Failure::new(Code::Usage, text, next).into())
+}
+
+fn is_bare(url: &http::Uri) -> bool {
+    let whole = |authority: &http::uri::Authority| {
+        let (user, place) = authority.as_str().split_once('@').unwrap_or_default();
+        let port = place == authority.host() || authority.port_u16().is_some();
+        !user.is_empty() && !user.contains(':') && port
+    };
+    url.scheme_str() == Some("ssh")
+        && url.authority().is_some_and(whole)
+        && url.host().is_some_and(|host| !host.is_empty())
+        && matches!(url.path(), "" | "/")
+        && url.query().is_none()
+}
+
 /// The address that this machine would send from. Connecting a UDP socket chooses it and sends nothing.
 fn own_address() -> IpAddr {
     let chosen = || {
@@ -53,6 +80,37 @@ fn own_address() -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_git_servers_url_is_user_host_and_port() {
+        for (url, bare) in [
+            ("ssh://git@hub.example.org", "ssh://git@hub.example.org"),
+            (
+                "ssh://git@hub.example.org:2222/",
+                "ssh://git@hub.example.org:2222",
+            ),
+            (
+                "ssh://git@[fd00::1]:2222/catalog.git",
+                "ssh://git@[fd00::1]:2222",
+            ),
+        ] {
+            assert_eq!(super::git(url).unwrap(), bare);
+        }
+        for wrong in [
+            "",
+            "hub.example.org:2222",
+            "git@hub.example.org:catalog.git",
+            "https://git@hub.example.org",
+            "ssh://hub.example.org:2222",
+            "ssh://git:word@hub.example.org",
+            "ssh://git@hub.example.org/team/catalog.git",
+            "ssh://git@hub.example.org:2222?x=y",
+            "ssh://git@hub.example.org:99999",
+        ] {
+            let error = super::git(wrong).unwrap_err().to_string();
+            assert_eq!(error, format!("--git-url is {wrong}"));
+        }
+    }
+
     #[test]
     fn an_address_to_listen_on_has_a_port() {
         assert_eq!(super::listen("[::]:8443").unwrap().port(), 8443);

@@ -23,7 +23,7 @@ pub(super) fn banner(config: &HubConfig, own_ca: bool, first: bool) -> String {
     let then = if first {
         let token = file("admin.token");
         format!(
-            "\nThis was the first start. Log in as admin:\n  linesman login {} --token-file {token}{ca}\n",
+            "\nNo admin had a token in force. Log in as admin:\n  linesman login {} --token-file {token}{ca}\n",
             config.url
         )
     } else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::address::{peer, reached_at};
+use super::address::{self, peer, reached_at};
 use super::{Args, GitOverLine, IdentityRecovery};
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
@@ -28,9 +28,9 @@ pub(super) fn config(args: Args) -> Result<HubConfig> {
         None => client::address(&format!("https://{}", reached_at(args.listen)))?,
     };
     let host = url.host_str().unwrap_or("localhost").to_owned();
-    let git_url = args
-        .git_url
-        .unwrap_or_else(|| format!("ssh://git@{host}:{}", args.git_listen.port()));
+    let port = args.git_listen.port();
+    let git_url = args.git_url;
+    let git_url = address::git(&git_url.unwrap_or_else(|| format!("ssh://git@{host}:{port}")))?;
     let tls = match (args.tls_cert, args.tls_key) {
         (Some(cert), Some(key)) => TlsSource::Files {
             cert,
@@ -55,7 +55,7 @@ pub(super) fn config(args: Args) -> Result<HubConfig> {
         trusted_proxies: args.trusted_proxies.into(),
         health_listen: args.health_listen,
         git_listen: args.git_listen,
-        git_url: git_url.trim_end_matches('/').to_owned(),
+        git_url,
         tls,
         agent_image: args.agent_image,
         offline_after: args.offline_after,
