@@ -14,8 +14,8 @@ use tracing::debug;
 use crate::agent::Desired;
 use crate::lifetime::hearts::Heart;
 use crate::manifests;
-use crate::wire::api::EngineKind;
-use crate::wire::report::{ENGINE_IN_FORCE, Facts, REPLACES_ENGINES};
+use crate::wire::api::{EngineKind, Via};
+use crate::wire::report::{ENGINE_IN_FORCE, Facts, GIT_IN_FORCE, REPLACES_ENGINES};
 
 const EVERY: Duration = Duration::from_mins(1);
 /// How many facts a cluster's owner may add, and how long a value may be.
@@ -36,8 +36,24 @@ pub struct Sources {
     /// Data of ConfigMap `linesman-facts`.
     pub owner: BTreeMap<String, String>,
     pub agent_version: String,
-    /// The one in force; none = nothing is installed yet.
-    pub engine: Option<EngineKind>,
+    pub setup: Option<Setup>,
+}
+
+/// What is in force; none = nothing is installed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    pub engine: EngineKind,
+    /// The engine's way to the Git host.
+    pub git: Via,
+}
+
+impl Setup {
+    fn of(desired: &Desired) -> Self {
+        Self {
+            engine: desired.kind(),
+            git: desired.assignment.catalog.via,
+        }
+    }
 }
 
 /// What counts of one node.
@@ -64,8 +80,9 @@ pub fn summarize(sources: &Sources) -> Facts {
     if !sources.agent_version.is_empty() {
         set(REPLACES_ENGINES, "true".to_owned());
     }
-    if let Some(engine) = sources.engine {
+    if let Some(Setup { engine, git }) = sources.setup {
         set(ENGINE_IN_FORCE, engine.to_string());
+        set(GIT_IN_FORCE, git.as_str().to_owned());
     }
     set(
         "incarnation",
@@ -152,7 +169,7 @@ fn clip(value: &str) -> String {
 }
 
 /// Reads all sources; one that fails leaves its facts out.
-pub async fn collect(kube: &kube::Client, namespace: &str, engine: Option<EngineKind>) -> Facts {
+pub async fn collect(kube: &kube::Client, namespace: &str, setup: Option<Setup>) -> Facts {
     let (version, incarnation, nodes, openshift, owner) = tokio::join!(
         kube.apiserver_version(),
         incarnation(kube),
@@ -168,7 +185,7 @@ pub async fn collect(kube: &kube::Client, namespace: &str, engine: Option<Engine
         openshift: found("openshift", openshift).flatten(),
         owner: found("owner", owner).unwrap_or_default(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        engine,
+        setup,
     })
 }
 
@@ -261,25 +278,25 @@ pub struct Origin {
     pub desired: watch::Receiver<Option<Desired>>,
 }
 
-/// Publishes the facts at once, every minute, and when another engine is in force.
+/// Publishes the facts at once, every minute, and when another engine, or another way of it to the Git host, is in force.
 pub async fn run(
     mut origin: Origin,
     heart: Heart,
     facts: watch::Sender<Facts>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let kind = |desired: &Option<Desired>| desired.as_ref().map(Desired::kind);
+    let setup = |desired: &Option<Desired>| desired.as_ref().map(Setup::of);
     loop {
         heart.beat();
-        let engine = kind(&origin.desired.borrow_and_update());
-        let seen = collect(&origin.kube, &origin.namespace, engine).await;
+        let now = setup(&origin.desired.borrow_and_update());
+        let seen = collect(&origin.kube, &origin.namespace, now).await;
         facts.send_if_modified(|old| {
             let changed = *old != seen;
             *old = seen;
             changed
         });
         heart.rests(EVERY);
-        let another = origin.desired.wait_for(|desired| kind(desired) != engine);
+        let another = origin.desired.wait_for(|desired| setup(desired) != now);
         let waited = stop.run_until_cancelled(tokio::time::timeout(EVERY, another));
         match waited.await {
             Some(Ok(Ok(_)) | Err(_)) => {}

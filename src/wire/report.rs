@@ -163,6 +163,9 @@ pub const REPLACES_ENGINES: &str = "agent.replaces-engines";
 /// A fact: the engine that is in force, while another one may be wished.
 pub const ENGINE_IN_FORCE: &str = "engine.in-force";
 
+/// A fact: the way to the Git host that the agent has proven and the engine is set up for, while another one may be wished.
+pub const GIT_IN_FORCE: &str = "git.in-force";
+
 /// The reason of `GitReachable` where the agent, with its line up, finds no way to the Git host time and again.
 pub const NO_ROUTE: &str = "NoRoute";
 
@@ -238,6 +241,12 @@ pub fn is_of_wish(rest: &str, wish: u64) -> bool {
         return true;
     };
     wish == 0 || number == wish.to_string()
+}
+
+/// How the message of condition `Paused` begins while the hub's own maintenance window is the one in force, which lasts `until`
+/// (RFC 3339, as the hub gave it).
+pub fn hub_window(until: &str) -> String {
+    format!("until {until}: ")
 }
 
 /// A condition of which this build does not know a word: told as it was said.

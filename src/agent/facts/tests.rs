@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::calls;
 use crate::agent::lease::Candidate;
+use crate::agent::plan;
 use crate::lifetime::hearts::{Hearts, STILL};
 
 fn node(ready: bool, arch: &str, provider_id: &str, zone: &str) -> NodeFacts {
@@ -50,6 +51,32 @@ async fn a_slow_api_server_is_no_standstill_and_a_call_without_end_is() {
     }
 }
 
+/// `cluster git --wait` goes by that: it is told when it is so, not with the next look.
+#[tokio::test(start_paused = true)]
+async fn another_way_to_the_git_host_is_told_at_once() {
+    let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        let answer = http::Response::builder().status(404);
+        answer.body(kube::client::Body::from(b"{}".to_vec()))
+    });
+    let desired = plan::tests::desired_of(EngineKind::Flux);
+    let (wished, desired) = watch::channel(Some(desired));
+    let origin = Origin {
+        kube: kube::Client::new(server, "linesman"),
+        namespace: "linesman".to_owned(),
+        desired,
+    };
+    let heart = Hearts::default().heart("facts", STILL);
+    let (out, mut facts) = watch::channel(Facts::new());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(run(origin, heart, out, CancellationToken::new()));
+    for via in [Via::Direct, Via::Line, Via::Direct] {
+        wished.send_modify(|desired| desired.as_mut().unwrap().assignment.catalog.via = via);
+        let told = facts.wait_for(|f| f.get(GIT_IN_FORCE).is_some_and(|way| way == via.as_str()));
+        let told = tokio::time::timeout(EVERY / 2, told).await;
+        assert!(told.is_ok_and(|told| told.is_ok()), "{via:?}");
+    }
+}
+
 #[test]
 fn a_whole_cluster_is_summarised() {
     let sources = Sources {
@@ -62,7 +89,10 @@ fn a_whole_cluster_is_summarised() {
         openshift: None,
         owner: [("tier".to_owned(), "gold".to_owned())].into(),
         agent_version: "0.1.0".into(),
-        engine: Some(EngineKind::Argocd),
+        setup: Some(Setup {
+            engine: EngineKind::Argocd,
+            git: Via::Line,
+        }),
     };
     let expected = [
         ("agent.replaces-engines", "true"),
@@ -70,6 +100,7 @@ fn a_whole_cluster_is_summarised() {
         ("cloud", "aws"),
         ("distribution", "eks"),
         ("engine.in-force", "argocd"),
+        ("git.in-force", "line"),
         ("incarnation", "uid-1"),
         ("kubernetes.minor", "33"),
         ("kubernetes.platform", "linux/amd64"),

@@ -101,6 +101,16 @@ pub enum Via {
     Line,
 }
 
+impl Via {
+    /// As it is on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Line => "line",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeployKeyStatus {

@@ -11,6 +11,7 @@ use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{Object, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
+use crate::wire::report::hub_window;
 
 const START: i64 = 1_800_000_000;
 
@@ -275,6 +276,9 @@ fn what_holds_the_agent_back_is_told_with_whose_word_it_is() {
         install.policy.owner = Some(owner);
         let told = told(&install, &observed);
         let said = (told["Paused"].clone(), told["SafeHealsOnly"].clone());
+        // 'cluster pause --wait' knows it by that.
+        let hubs = hub.is_some_and(|end| said.0.2.starts_with(&hub_window(&rfc3339(end))));
+        assert_eq!(hubs, said.0.2.contains("linesman cluster resume"));
         assert_eq!(said, (paused, safe), "{hub:?} {owner:?}");
     }
 }
