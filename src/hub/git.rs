@@ -19,8 +19,8 @@ mod read;
 
 pub use locks::{Lock, locks, unlock};
 pub use read::{
-    Changed, Made, authors, changed, contains, files, has_directory, head, held, includes, is_as,
-    names, signed_head,
+    Changed, Made, authors, changed, contains, files, has_directory, has_same, head, held,
+    includes, is_as, names, signed_head,
 };
 
 /// Paths (relative, `/`) and contents.

@@ -199,6 +199,9 @@ fn copy(standing: Option<&AgentCopyStanding>) -> String {
     let why = copy.trouble.as_deref();
     match (copy.kept, copy.current, &copy.proposed) {
         (false, _, _) => why.unwrap_or("none in the catalog").to_owned(),
+        (true, true, _) if copy.applied == Some(false) => {
+            "in the catalog, as it has to be; the engine has not applied it yet".to_owned()
+        }
         (true, true, _) => "in the catalog, as it has to be".to_owned(),
         (true, false, Some(branch)) => {
             format!("in the catalog, old; the new one waits on branch {branch} for a signature")
@@ -293,6 +296,15 @@ mod tests {
                 current,
                 proposed: proposed.map(str::to_owned),
                 trouble: trouble.map(str::to_owned),
+                applied: None,
+            }))
+        };
+        let applied = |applied| {
+            copy(Some(&AgentCopyStanding {
+                kept: true,
+                current: true,
+                applied: Some(applied),
+                ..AgentCopyStanding::default()
             }))
         };
         let waits = "in the catalog, old; the new one waits on branch a/b for a signature";
@@ -303,6 +315,11 @@ mod tests {
             (
                 copy_of(true, true, None, None),
                 "in the catalog, as it has to be",
+            ),
+            (applied(true), "in the catalog, as it has to be"),
+            (
+                applied(false),
+                "in the catalog, as it has to be; the engine has not applied it yet",
             ),
             (copy_of(true, false, Some("a/b"), None), waits),
             (

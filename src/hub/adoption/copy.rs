@@ -228,10 +228,9 @@ pub async fn applied(hub: &Hub, cluster: &Cluster, commit: &str) -> Result<()> {
         let (Some(_), Some(now)) = (line.up, now) else {
             return Ok(());
         };
-        let revision = now.synced_revision.unwrap_or_default();
-        // `main@sha1:<id>` of Flux, `<id>` of Argo CD.
-        let id = revision.rsplit(':').next().unwrap_or_default();
-        if is_commit(id) && git::includes(&hub.catalog.repo, id, commit).await? {
+        if let Some(id) = synced(&now)
+            && git::includes(&hub.catalog.repo, id, commit).await?
+        {
             return Ok(());
         }
         if hub.stop.run_until_cancelled(sleep(LOOK)).await.is_none() {
@@ -242,8 +241,20 @@ pub async fn applied(hub: &Hub, cluster: &Cluster, commit: &str) -> Result<()> {
     Ok(())
 }
 
-fn is_commit(id: &str) -> bool {
-    id.len() == 40 && id.bytes().all(|b| b.is_ascii_hexdigit())
+/// Whether the cluster's engine has applied what the catalog's head has of a copy, be that nothing.
+pub async fn is_applied(hub: &Hub, cluster: &Cluster) -> Result<bool> {
+    let Some(id) = synced(cluster) else {
+        return Ok(false);
+    };
+    let catalog = &hub.catalog;
+    git::has_same(&catalog.repo, &catalog.branch, id, paths(cluster)).await
+}
+
+/// The commit that the cluster's engine has applied: `main@sha1:<id>` of Flux, `<id>` of Argo CD.
+fn synced(cluster: &Cluster) -> Option<&str> {
+    let id = cluster.synced_revision.as_deref()?.rsplit(':').next()?;
+    let is_commit = id.len() == 40 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    is_commit.then_some(id)
 }
 
 async fn held(hub: &Hub, cluster: &Cluster) -> Result<BTreeSet<String>> {

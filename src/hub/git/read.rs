@@ -132,6 +132,30 @@ pub async fn is_as(
     .await
 }
 
+/// Whether this commit has the same files at these paths as the branch, or none where that has none.
+pub async fn has_same(
+    repo: &Path,
+    branch: &str,
+    commit: &str,
+    paths: BTreeSet<String>,
+) -> Result<bool> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    let commit = Oid::from_str(commit)?;
+    blocking(move || {
+        let git = open(&repo)?;
+        let (Some(head), Ok(commit)) = (tip(&git, &branch)?, git.find_commit(commit)) else {
+            return Ok(false);
+        };
+        let (head, tree) = (head.tree()?, commit.tree()?);
+        let same = |path: &String| {
+            let path = Path::new(path);
+            blob_at(&head, path) == blob_at(&tree, path)
+        };
+        Ok(paths.iter().all(same))
+    })
+    .await
+}
+
 /// The names of what lies in a directory of the branch; none where it has no such directory.
 pub async fn names(repo: &Path, branch: &str, directory: &str) -> Result<BTreeSet<String>> {
     let (repo, branch) = (repo.to_owned(), branch.to_owned());

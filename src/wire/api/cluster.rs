@@ -127,6 +127,10 @@ pub struct AgentCopyStanding {
     /// The branch on which it waits as it has to be, where the catalog's head has to be signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposed: Option<String>,
+    /// Whether the cluster's engine has applied the catalog with the copy as it is there now, or without one; absent = it is
+    /// not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<bool>,
     /// Why the hub cannot renew it, or cannot tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,

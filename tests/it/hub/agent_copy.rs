@@ -124,6 +124,43 @@ async fn a_copy_is_kept_and_taken_out_on_demand() {
     hub.stop().await;
 }
 
+/// `cluster agent-copy --wait` goes by that: the catalog has it at once, the engine when it has read the catalog again.
+#[tokio::test]
+async fn whether_the_engine_has_applied_the_copy_is_told() {
+    let hub = TestHub::start("agent-copy-applied").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    assert_eq!(agent.join(&hub, "eu1", &token).await.0, 200);
+    let synced = async |commit: &str| {
+        let report = json!({ "revision": format!("main@sha1:{commit}") }).to_string();
+        let path = "/v1/clusters/eu1/reports";
+        assert_eq!(agent.call(&hub, "POST", path, &report).await.0, 200);
+    };
+    let none = |applied: bool| json!({ "kept": false, "current": false, "applied": applied });
+    let kept = |applied: bool| json!({ "kept": true, "current": true, "applied": applied });
+    assert_eq!(told(&hub).await, none(false), "nothing is known of it");
+    synced(&"0".repeat(40)).await;
+    assert_eq!(told(&hub).await, none(false), "no commit of this catalog");
+    let before = head(&hub).await.unwrap();
+    synced(&before).await;
+    assert_eq!(told(&hub).await, none(true));
+
+    assert_eq!(choose(&hub, true).await.0, 200);
+    assert_eq!(told(&hub).await, kept(false));
+    let with = head(&hub).await.unwrap();
+    // Somebody pushes meanwhile: the engine may come to that commit at once.
+    commit(&hub, &[("clusters/eu1/other.yaml", "a: 1")], &[]).await;
+    for commit in [with, head(&hub).await.unwrap()] {
+        synced(&commit).await;
+        assert_eq!(told(&hub).await, kept(true));
+    }
+    assert_eq!(choose(&hub, false).await.0, 200);
+    assert_eq!(told(&hub).await, none(false));
+    synced(&head(&hub).await.unwrap()).await;
+    assert_eq!(told(&hub).await, none(true));
+    hub.stop().await;
+}
+
 /// W27, H12: a proxy's password is no matter for Git.
 #[tokio::test]
 async fn no_copy_is_kept_of_an_agent_whose_proxy_takes_a_password() {
@@ -254,7 +291,14 @@ async fn looked(hub: &TestHub, failed: &mut Failed) -> Option<String> {
     head(hub).await
 }
 
+/// How the copy stands in the catalog.
 async fn shown(hub: &TestHub) -> Value {
+    let mut told = told(hub).await;
+    told.as_object_mut().unwrap().remove("applied");
+    told
+}
+
+async fn told(hub: &TestHub) -> Value {
     let (code, view) = hub.get("/v1/clusters/eu1").await;
     assert_eq!(code, 200, "{view}");
     view["agentCopy"].clone()

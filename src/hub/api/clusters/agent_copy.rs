@@ -59,11 +59,24 @@ pub(super) async fn claim(hub: &Hub, cluster: Cluster) -> Result<Option<Cluster>
 
 /// How the copy stands; that it cannot be told keeps nobody from the rest of what is known of a cluster.
 pub(super) async fn standing(hub: &Hub, cluster: &Cluster) -> AgentCopyStanding {
+    let applied = copy::is_applied(hub, cluster).await;
+    let applied = applied.inspect_err(|error| {
+        let error = format!("{error:#}");
+        tracing::error!(cluster = %cluster.name, error, "look at what the engine applied of the agent's copy");
+    });
+    AgentCopyStanding {
+        applied: applied.ok(),
+        ..in_catalog(hub, cluster).await
+    }
+}
+
+async fn in_catalog(hub: &Hub, cluster: &Cluster) -> AgentCopyStanding {
     let kept = |current, proposed, trouble| AgentCopyStanding {
         kept: true,
         current,
         proposed,
         trouble,
+        applied: None,
     };
     match copy::standing(hub, cluster).await {
         Ok(Standing::None) => AgentCopyStanding::default(),

@@ -226,7 +226,7 @@ fn cluster() -> Value {
         "laterConditions": [{ "type": "Later", "status": "True", "reason": "Applied", "message": "", "since": TIME }],
         "facts": { "nodes.count": "3" },
         "agentCopy": {
-            "kept": true, "current": false, "proposed": "linesman-agent/eu1", "trouble": "no space is left",
+            "kept": true, "current": false, "proposed": "linesman-agent/eu1", "applied": true, "trouble": "no space is left",
         },
         "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active", "createdAt": TIME }],
         "rev": 4,
