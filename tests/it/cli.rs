@@ -10,6 +10,7 @@ mod import;
 mod later;
 mod login;
 mod misspelt;
+mod settings;
 mod silent;
 mod upgrade;
 

@@ -8,17 +8,21 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Output, progress_line};
-use crate::wire::api::PauseRequest;
+use crate::cli::wait::{self, Found, Patience};
+use crate::client::Client;
+use crate::clock::parse_rfc3339;
+use crate::wire::api::{PauseRequest, ToldCluster};
 use crate::wire::id::ClusterName;
+use crate::wire::report::{ConditionType, Status, hub_window};
 
 const EXAMPLES: &str = "\
-Until then the agent shows what is wrong and mends nothing. One thing it does all the same: where somebody deletes
-the engine's CRDs or Namespace, it keeps the engine from pruning what it brought. An agent that is out of reach
-learns of it when it is back; in the cluster itself, the annotation
+In the window the agent shows what is wrong and mends nothing; it ends by itself. One thing it does all the
+same: where somebody deletes the engine's CRDs or Namespace, it keeps the engine from pruning what it brought.
+An agent that is out of reach learns of it when it is back; in the cluster itself, the annotation
 linesman.dev/maintenance-until=TIME on the engine's Namespace, or on one object, does the same.
 
 Examples:
-  linesman cluster pause eu1 --for 2h --reason 'node upgrade'
+  linesman cluster pause eu1 --for 2h --reason 'node upgrade' --wait   # returns when it mends nothing
   linesman cluster resume eu1";
 
 #[derive(Debug, clap::Args)]
@@ -32,6 +36,9 @@ pub(in crate::cli) struct Pause {
     /// Why, for those who look at the cluster meanwhile
     #[arg(long, value_name = "TEXT")]
     reason: String,
+    /// Then wait until the agent mends nothing any more: 1m at most, or TIME
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = duration::parse)]
+    wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -39,14 +46,21 @@ pub(in crate::cli) struct Pause {
 }
 
 const RESUME: &str = "\
+This ends the hub's own window. One that an annotation or ConfigMap linesman-policy opened in the cluster
+stays, and is ended there: condition Paused of 'linesman cluster show' names it.
+
 Examples:
-  linesman cluster resume eu1";
+  linesman cluster resume eu1
+  linesman cluster resume eu1 --wait      # returns when the agent mends again";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = RESUME)]
 pub(in crate::cli) struct Resume {
     /// The cluster's name
     name: ClusterName,
+    /// Then wait until the agent knows that the window is over: 1m at most, or TIME
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = duration::parse)]
+    wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
@@ -71,22 +85,195 @@ pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
         reason: args.reason,
     };
     let client = args.connect.client().await?;
-    let policy = client.pause(&args.name, &asked).await?;
+    let (name, format) = (&args.name, args.output.output);
+    let policy = client.pause(name, &asked).await?;
+    let until = policy.paused_until.unwrap_or_default();
     progress_line(&format!(
-        "cluster {} is paused until {}; end it with: linesman cluster resume {}",
-        args.name,
-        policy.paused_until.unwrap_or_default(),
-        args.name
+        "cluster {name} is paused until {until}; end it with: linesman cluster resume {name}"
     ));
-    super::stands(&client, &args.name, args.output.output).await
+    if let Some(limit) = args.wait {
+        follow(&client, name, limit, |cluster| paused(cluster, &until)).await?;
+    }
+    super::stands(&client, name, format).await
 }
 
 pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
     let client = args.connect.client().await?;
-    client.resume(&args.name).await?;
+    let (name, format) = (&args.name, args.output.output);
+    client.resume(name).await?;
     progress_line(&format!(
-        "cluster {} is no longer paused; its agent mends what it finds",
-        args.name
+        "cluster {name} is no longer paused; its agent mends what it finds"
     ));
-    super::stands(&client, &args.name, args.output.output).await
+    if let Some(limit) = args.wait {
+        follow(&client, name, limit, resumed).await?;
+    }
+    super::stands(&client, name, format).await
+}
+
+/// Waits until the agent has taken it, and tells what the agent does then.
+async fn follow(
+    client: &Client,
+    name: &ClusterName,
+    limit: Duration,
+    taken: impl Fn(&ToldCluster) -> Result<String, String>,
+) -> Result<()> {
+    let next = format!(
+        "an agent that is out of reach learns of it when it is back; look closer: linesman cluster show {name}"
+    );
+    let patience = Patience { limit, next: &next };
+    let followed = wait::until("the agent knows it", patience, async || {
+        Ok(match taken(&client.cluster(name).await?) {
+            Ok(does) => Found::Over(does),
+            Err(lack) => Found::Waits(lack),
+        })
+    });
+    let (does, took) = followed.await?;
+    progress_line(&format!("the agent of cluster {name} {does} ({took:.1} s)"));
+    Ok(())
+}
+
+/// What the agent does when it mends nothing until then, else what that waits for.
+fn paused(cluster: &ToldCluster, until: &str) -> Result<String, String> {
+    if let Some(foreign) = holds(cluster, ConditionType::ObserveOnly) {
+        return Ok(format!("mends nothing in any case: {foreign}"));
+    }
+    match holds(cluster, ConditionType::Paused) {
+        Some(told) if told.starts_with(&hub_window(until)) => Ok("mends nothing now".to_owned()),
+        // Of several windows the one that lasts longest is told of, and the hub's before is not that.
+        Some(told)
+            if !is_hubs(told) && ends(told).is_none_or(|end| Some(end) >= parse_rfc3339(until)) =>
+        {
+            Ok(format!("mends nothing in any case: {told}"))
+        }
+        Some(_) | None => Err(not_yet(cluster)),
+    }
+}
+
+/// What the agent does when the hub's window is over, else what that waits for.
+fn resumed(cluster: &ToldCluster) -> Result<String, String> {
+    match holds(cluster, ConditionType::Paused) {
+        Some(told) if is_hubs(told) => Err(not_yet(cluster)),
+        Some(told) => Ok(format!("still mends nothing: {told}")),
+        None if says(cluster) => Ok("mends what it finds".to_owned()),
+        None => Err(not_yet(cluster)),
+    }
+}
+
+/// The agent's words on a condition that is true.
+fn holds(cluster: &ToldCluster, kind: ConditionType) -> Option<&str> {
+    let mut told = cluster.conditions.iter();
+    let told = told.find(|c| c.kind == kind && c.status == Status::True)?;
+    Some(&told.message)
+}
+
+/// Whether it is known what the agent does.
+fn says(cluster: &ToldCluster) -> bool {
+    let mut told = cluster.conditions.iter();
+    told.any(|c| c.kind == ConditionType::Paused && c.status == Status::False)
+}
+
+/// Whether the window that is told of is the hub's, whichever one.
+fn is_hubs(told: &str) -> bool {
+    written_end(told).is_some_and(|end| told.starts_with(&hub_window(end)))
+}
+
+/// When the window that is told of ends by itself.
+fn ends(told: &str) -> Option<time::OffsetDateTime> {
+    parse_rfc3339(written_end(told)?)
+}
+
+fn written_end(told: &str) -> Option<&str> {
+    let word = told.strip_prefix("until ")?.split(' ').next()?;
+    Some(word.trim_end_matches([':', ';']))
+}
+
+fn not_yet(cluster: &ToldCluster) -> String {
+    let name = &cluster.name;
+    if cluster.line.up {
+        format!("the agent of cluster {name} has not taken it yet")
+    } else {
+        format!("the line of cluster {name} is down")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::cluster::wait::tests::cluster;
+    use crate::wire::api::ToldCondition;
+    use crate::wire::report::Phase;
+
+    fn told(up: bool, said: &[(ConditionType, Status, &str)]) -> ToldCluster {
+        let said = said.iter().map(|(kind, status, message)| ToldCondition {
+            kind: (*kind).into(),
+            status: (*status).into(),
+            reason: String::new(),
+            message: (*message).to_owned(),
+            since: String::new(),
+        });
+        let mut cluster = cluster(Phase::Healthy, &[], said.collect());
+        cluster.line.up = up;
+        cluster
+    }
+
+    const EARLIER: &str = "2027-01-15T08:00:00.000Z";
+    const UNTIL: &str = "2027-01-15T10:00:00.000Z";
+    const LATER: &str = "2027-01-15T12:00:00.000Z";
+
+    fn hubs(end: &str) -> String {
+        format!("until {end}: node upgrade (ada); end it: linesman cluster resume eu1")
+    }
+
+    fn owners(end: &str) -> String {
+        format!(
+            "until {end}; key pausedUntil of ConfigMap linesman-policy; ask the cluster's owner to take it away"
+        )
+    }
+
+    #[test]
+    fn a_pause_is_taken_when_the_agent_says_so_of_this_one() {
+        use ConditionType::{ObserveOnly, Paused};
+        let off = "key heal of ConfigMap linesman-policy is off";
+        let says = |up, said: &[(ConditionType, Status, &str)]| paused(&told(up, said), UNTIL);
+        let yet = Err("the agent of cluster eu1 has not taken it yet".to_owned());
+        let down = Err("the line of cluster eu1 is down".to_owned());
+        let any = |told: &str| Ok(format!("mends nothing in any case: {told}"));
+        let now = Ok("mends nothing now".to_owned());
+        for (said, expected) in [
+            ((Paused, Status::False, String::new()), yet.clone()),
+            ((Paused, Status::True, hubs(UNTIL)), now),
+            // The window that this one takes the place of, a longer one as well as a shorter one.
+            ((Paused, Status::True, hubs(LATER)), yet.clone()),
+            ((Paused, Status::True, hubs(EARLIER)), yet.clone()),
+            ((Paused, Status::True, owners(EARLIER)), yet.clone()),
+            ((Paused, Status::True, owners(LATER)), any(&owners(LATER))),
+            ((Paused, Status::True, off.to_owned()), any(off)),
+            ((ObserveOnly, Status::True, "helm".to_owned()), any("helm")),
+            // Of an agent that is away the hub says what it knew.
+            ((Paused, Status::Unknown, hubs(UNTIL)), yet),
+        ] {
+            let (kind, status, message) = &said;
+            assert_eq!(
+                says(true, &[(*kind, *status, message)]),
+                expected,
+                "{said:?}"
+            );
+        }
+        assert_eq!(says(false, &[(Paused, Status::False, "")]), down);
+    }
+
+    #[test]
+    fn a_window_is_over_when_the_agent_tells_no_longer_of_the_hubs() {
+        let says = |up, status, message: &str| {
+            resumed(&told(up, &[(ConditionType::Paused, status, message)]))
+        };
+        let yet = Err("the agent of cluster eu1 has not taken it yet".to_owned());
+        let down = Err("the line of cluster eu1 is down".to_owned());
+        let mends = Ok("mends what it finds".to_owned());
+        assert_eq!(says(true, Status::True, &hubs(UNTIL)), yet);
+        assert_eq!(says(true, Status::False, ""), mends);
+        let still = Ok(format!("still mends nothing: {}", owners(LATER)));
+        assert_eq!(says(true, Status::True, &owners(LATER)), still);
+        assert_eq!(says(false, Status::Unknown, &hubs(UNTIL)), down);
+    }
 }
