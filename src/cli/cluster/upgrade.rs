@@ -10,7 +10,7 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::follow::{self, Wish};
-use crate::cli::output::{Format, Output, emit, progress_line};
+use crate::cli::output::{Format, Output, document, emit, progress_line};
 use crate::client::Client;
 use crate::wire::api::AgentImageRequest;
 use crate::wire::id::ClusterName;
@@ -19,14 +19,16 @@ use crate::wire::report::ConditionType;
 mod rollout;
 
 const EXAMPLES: &str = "\
-The agent gives its Deployment the new image and goes on with its work, the line up, until a Pod of that image asks for it.
-Where the hub has not acknowledged a report of the new one in time, the image of before is back within 120 s, whether the hub
-is there or not, and 'linesman cluster show' tells why (AgentCurrent). An image that was taken back so is not tried again
-until the wish is another: withdraw it, and give it anew.
+The agent gives its Deployment the new image and goes on with its work, the line up, until a Pod of that image
+asks for it. Where the hub has not acknowledged a report of the new one in time, the image of before is back
+within 120 s, whether the hub is there or not, and 'linesman cluster show' tells why (AgentCurrent). An image
+that was taken back so is not tried again until the wish is another: withdraw it, and give it anew.
 
-Of several clusters one is upgraded after the other, by name. The first whose new agent is not heard ends it: the clusters
-behind it keep what they run. Those that are not there now (offline, or not adopted yet) are left out and named at the end.
-Run again, it goes on where it stopped.
+Of several clusters one is upgraded after the other, by name. The first whose new agent is not heard ends it
+(exit code 6, or 1 where the image was taken back): the clusters behind it keep what they run. Those that are
+not there now (offline, or not adopted yet) are left out and named at the end (exit code 1). Run again, it
+goes on where it stopped. With -o json or yaml, one list has the clusters that were upgraded, also where one
+ended it.
 
 Examples:
   linesman cluster upgrade eu1 --image registry.example.org/linesman@sha256:4f1c… --wait
@@ -66,7 +68,7 @@ pub(in crate::cli) struct Args {
 struct Whom {
     /// The cluster's name
     name: Option<ClusterName>,
-    /// All clusters with this label, one after the other; may be given again
+    /// All clusters with this label, one after the other; may be given again, and all have to match
     #[arg(long, short = 'l', value_name = "KEY=VALUE", value_parser = list::selector)]
     selector: Vec<String>,
     /// All clusters of the hub, one after the other
@@ -98,16 +100,24 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         let next = "see them: linesman cluster list -o wide";
         return Err(Failure::new(Code::NotFound, what, next).into());
     }
-    rollout
-        .run(async |name| {
-            upgrade(&client, name, &asked, wait).await?;
-            if format == Format::Yaml {
-                // One document a cluster.
-                emit("---\n")?;
+    let mut stand = Vec::new();
+    let ended = rollout.run(async |name| {
+        upgrade(&client, name, &asked, wait).await?;
+        match format {
+            Format::Json | Format::Yaml => stand.push(client.cluster(name).await?),
+            Format::Table | Format::Wide | Format::Name => {
+                super::stands(&client, name, format).await?;
             }
-            super::stands(&client, name, format).await
-        })
-        .await
+        }
+        Ok(())
+    });
+    let ended = ended.await;
+    // One list, also of those before the one that ended it.
+    let told = match format {
+        Format::Json | Format::Yaml => document(format, &stand).and_then(|text| emit(&text)),
+        Format::Table | Format::Wide | Format::Name => Ok(()),
+    };
+    ended.and(told)
 }
 
 async fn upgrade(
