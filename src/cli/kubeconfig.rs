@@ -28,7 +28,9 @@ Examples:
   linesman kubeconfig eu1 us1 --merge            # into $KUBECONFIG or ~/.kube/config
   kubectl --context linesman-eu1 get nodes
 
-kubectl runs 'linesman credential' for the token, so the file holds no secret.";
+Contexts are called linesman-NAME. kubectl runs 'linesman credential' for the token, so the file holds no
+secret. Merging leaves alone what is not of ours, and keeps what was set in our contexts (a namespace) and
+clusters (a proxy-url).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -274,7 +276,7 @@ fn merge(mut all: Value, ours: &Value, switch: bool) -> Value {
         let mut entries = all[list].as_array().cloned().unwrap_or_default();
         for entry in ours[list].as_array().into_iter().flatten() {
             match entries.iter_mut().find(|e| e["name"] == entry["name"]) {
-                Some(place) => *place = entry.clone(),
+                Some(place) => *place = kept(list, place, entry),
                 None => entries.push(entry.clone()),
             }
         }
@@ -285,6 +287,30 @@ fn merge(mut all: Value, ours: &Value, switch: bool) -> Value {
         all["current-context"] = ours["current-context"].clone();
     }
     all
+}
+
+/// Our entry, with what somebody else wrote into the one before: the namespace of a context, say, or the proxy of a cluster.
+fn kept(list: &str, before: &Value, ours: &Value) -> Value {
+    let (what, mine): (&str, &[&str]) = match list {
+        "contexts" => ("context", &["cluster", "user"]),
+        // What belongs to another server does not fit this one.
+        "clusters" if before["cluster"]["server"] == ours["cluster"]["server"] => (
+            "cluster",
+            &[
+                "server",
+                "certificate-authority",
+                "certificate-authority-data",
+                "insecure-skip-tls-verify",
+            ],
+        ),
+        _ => return ours.clone(),
+    };
+    let mut entry = ours.clone();
+    let theirs = before[what].as_object().into_iter().flatten();
+    for (key, value) in theirs.filter(|(key, _)| !mine.contains(&key.as_str())) {
+        entry[what][key] = value.clone();
+    }
+    entry
 }
 
 #[cfg(test)]
@@ -356,6 +382,31 @@ mod tests {
         assert_eq!(merge(once.clone(), &ours, false), once);
         assert_eq!(displaced(&once, &ours), [""; 0]);
         assert_eq!(merge(once, &ours, true)["current-context"], "linesman-eu1");
+    }
+
+    /// `kubectl config set-context --current --namespace=shop` outlives the next merge.
+    #[test]
+    fn what_others_wrote_into_our_entries_is_kept() {
+        let ours = kubeconfig(&access(None), &names(&["eu1"]), "linesman");
+        let mut theirs = ours.clone();
+        let extensions = json!([{ "name": "k9s", "extension": { "colour": "red" } }]);
+        theirs["contexts"][0]["context"]["namespace"] = json!("shop");
+        theirs["contexts"][0]["context"]["extensions"] = extensions.clone();
+        theirs["contexts"][0]["context"]["user"] = json!("somebody");
+        let cluster = &mut theirs["clusters"][0]["cluster"];
+        cluster["proxy-url"] = json!("http://proxy:3128");
+        cluster["insecure-skip-tls-verify"] = json!(true);
+        cluster["certificate-authority-data"] = json!("b2xk");
+        let mut expected = ours.clone();
+        expected["contexts"][0]["context"]["namespace"] = json!("shop");
+        expected["contexts"][0]["context"]["extensions"] = extensions;
+        expected["clusters"][0]["cluster"]["proxy-url"] = json!("http://proxy:3128");
+        assert_eq!(merge(theirs.clone(), &ours, false), expected);
+
+        // The way to another hub is not this one's.
+        theirs["clusters"][0]["cluster"]["server"] = json!("https://b.example.org/clusters/eu1");
+        expected["clusters"] = ours["clusters"].clone();
+        assert_eq!(merge(theirs, &ours, false), expected);
     }
 
     /// Who has two hubs would send commands for the one cluster to the other.
