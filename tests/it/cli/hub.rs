@@ -269,7 +269,7 @@ fn key_and_ca_are_replaced_while_the_hub_runs() {
     let rotate = |what: &str, lead: &str| {
         let at = data.to_str().unwrap();
         let args = ["hub", "rotate", what, "--in", lead, "--data", at];
-        let ran = home.run(&[&args[..], &["-o", "json"]].concat());
+        let ran = home.run(&[&args[..], &["--yes", "-o", "json"]].concat());
         let told = json_of(&ran);
         assert!(ran.err.contains("told from now on, used from "), "{ran:?}");
         ["before", "after"].map(|when| told[when].as_str().unwrap().to_owned())
@@ -312,6 +312,28 @@ fn key_and_ca_are_replaced_while_the_hub_runs() {
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(rotate("ca", "5m")[0], second[1]);
     assert_eq!(rotate("key", "5m")[0], keys[1][1]);
+}
+
+/// What nobody was told of cuts off whoever has the CA of before.
+#[test]
+fn another_ca_at_once_asks_first() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    let data = hub.data().to_str().unwrap().to_owned();
+    let authorities = || fs::read_to_string(hub.data().join("ca.crt")).unwrap();
+    let before = authorities();
+    let rotate =
+        |what: &str, lead: &str| home.run(&["hub", "rotate", what, "--in", lead, "--data", &data]);
+    for (lead, shown) in [("0", "0s"), ("9s", "9s")] {
+        let next = format!("run: linesman hub rotate ca --in {shown} --data {data} --yes");
+        rotate("ca", lead).fails(2, &next);
+    }
+    assert_eq!(authorities(), before);
+    // A key has to end now where it was stolen, and agents take the next one without a gap.
+    for (what, lead) in [("ca", "10s"), ("key", "0")] {
+        let ran = rotate(what, lead);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
 }
 
 /// What a hub makes is either in the backup that is documented, or left out there by name.
