@@ -55,6 +55,13 @@ Reach it:
   linesman kubeconfig eu1 > eu1.kubeconfig
   kubectl --kubeconfig eu1.kubeconfig get nodes
 
+Something is wrong:
+  linesman cluster list                          # the worst first
+  linesman doctor --cluster eu1                  # what is wrong, why, and how to mend it
+  linesman heal list eu1                         # what broke, and what was done about it
+
+TIME is a length such as 90s, 5m, 24h or 7d. What programs read (-o) is on stdout, all else on stderr.
+
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login needed or denied, 5 conflict,
 6 wait timed out, 7 hub unreachable, 130 interrupted.";
 
@@ -121,7 +128,7 @@ enum Verb {
     Agent(Box<agent::Args>),
     /// Log in to a hub and keep the session
     Login(login::Args),
-    /// Forget the session of a hub
+    /// End the session of a hub, and forget it
     Logout(logout::Args),
     /// Show who you are to the hub
     Whoami(whoami::Args),

@@ -45,10 +45,10 @@ struct FilterArgs {
     /// Of the request with this id, which stands in its refusal
     #[arg(long, value_name = "ID")]
     request: Option<String>,
-    /// From then on: a length of time ago (2h), or RFC 3339
+    /// From then on: a length of time ago (2h), or RFC 3339 (2027-01-15T08:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<String>,
-    /// Until then
+    /// Up to then: written as --since
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<String>,
 }

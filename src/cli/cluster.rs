@@ -45,7 +45,7 @@ pub(super) enum Verb {
     Label(label::Args),
     /// Choose a cluster's way to the Git host: over the line, directly, or as its agent finds
     Git(git::Args),
-    /// Tell a cluster's engine, or let the other one take its place
+    /// Show which engine a cluster has, or let the other one take its place
     Engine(Box<engine::Args>),
     /// Let a cluster's agent run another image; undone where that is not heard of in time
     Upgrade(upgrade::Args),

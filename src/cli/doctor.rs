@@ -20,8 +20,9 @@ Examples:
   linesman doctor
   linesman doctor --cluster eu1       # its line, its conditions, and each component: exists, works, fresh
 
-The cluster's agent is asked to look now (by an operator); without its line what the hub knew last is shown, and marked.
-Ends with 1 where a check fails.";
+The cluster's agent is asked to look now (by an operator); without its line what the hub knew last is shown,
+and marked. Of each component three things are asked: whether it EXISTS, WORKS, and was seen at work lately
+(FRESH). Lines with 'fix' say what to do. Ends with 1 where a check fails.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -29,10 +29,10 @@ pub(super) enum Verb {
 }
 
 const ADD: &str = "\
-Groups are Kubernetes groups: view, edit and admin are bound in every cluster (up to its --access);
-others you bind there as linesman:GROUP. With --as and --as-group, kubectl's flags of the same names are let
-through for these names: the request then goes as linesman:USER in linesman:GROUP, and nothing of the grant's own
-groups goes with it. The record names both, who asked and as whom.
+Groups are Kubernetes groups: view, edit and admin are bound in every cluster (up to its --access); others you
+bind there as linesman:GROUP. With --as and --as-group, kubectl's flags of the same names are let through for
+these names: the request then goes as linesman:USER in linesman:GROUP, and nothing of the grant's own groups
+goes with it. The record names both, who asked and as whom.
 
 Examples:
   linesman grant add user:ada --cluster eu1 --group edit --for 2h --reason TICKET-1
@@ -58,7 +58,7 @@ pub(super) struct AddArgs {
     /// Reading only: no exec, no port-forward, no change
     #[arg(long)]
     read_only: bool,
-    /// How long it lasts; without it, until it is revoked
+    /// How long it lasts, such as 2h; without it, until it is revoked
     #[arg(long = "for", value_name = "TIME", value_parser = duration::parse)]
     lasts: Option<Duration>,
     /// Why, such as a ticket's number

@@ -24,6 +24,10 @@ pub(super) enum Verb {
 }
 
 const LIST: &str = "\
+RESULT is open while the fault lasts, then healed; reported (no step was safe: NEXT of -o wide is for people);
+or failed (closed by hand, its agent is gone, or the other engine took over). What each CLASS is:
+docs/faults.md.
+
 Examples:
   linesman heal list
   linesman heal list eu1 --limit 10 -o wide      # with what a person should do";
@@ -58,12 +62,13 @@ pub(super) struct ShowArgs {
 }
 
 const CLOSE: &str = "\
-An agent ends its heals by itself, also those of the agent before it, and counts on its ConfigMap linesman-open-heals for that. Where
-that was lost, or the agent is gone for good, a heal stays open at the hub, is counted and told again. Look first whether what it
-names is over: an agent that still knows of it tells its end all the same, and a fault that is found anew has a heal of its own.
-What is closed counts as failed, with who closed it and why; the audit has it, too (heal.close). An AgentLost that is closed stays
-so for as long as the agent is silent: there is another one only when it was heard meanwhile and is lost again. After a DuplicateAgent
-that is closed there is another one with three more takeovers in ten minutes.
+An agent ends its heals by itself, also those of the agent before it, and counts on its ConfigMap
+linesman-open-heals for that. Where that was lost, or the agent is gone for good, a heal stays open at the
+hub, is counted and told again. Look first whether what it names is over: an agent that still knows of it
+tells its end all the same, and a fault that is found anew has a heal of its own. What is closed counts as
+failed, with who closed it and why; the audit has it, too (heal.close). An AgentLost that is closed stays so
+for as long as the agent is silent: there is another one only when it was heard meanwhile and is lost again.
+After a DuplicateAgent that is closed there is another one with three more takeovers in ten minutes.
 
 Examples:
   linesman heal close 26b5e3 --reason 'the namespace was made anew by hand'";

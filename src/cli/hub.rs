@@ -40,9 +40,9 @@ Examples:
   linesman hub --data ./hub --agent-image registry.example.org/linesman:0.1.0
   linesman hub --url https://hub.example.org --tls-cert tls.crt --tls-key tls.key --agent-image …
 
-The first start makes a CA, the signing keys, the catalog and an admin token in the data directory, and prints how
-to log in. Clusters need to reach --url and --git-url; nothing needs to reach a cluster. It needs 'git' on the PATH.
-SIGTERM ends it: running requests get --drain to finish, or until a second SIGTERM.";
+The first start makes a CA, the signing keys, the catalog and an admin token in the data directory, and prints
+how to log in. Clusters need to reach --url and --git-url; nothing needs to reach a cluster. It needs 'git' on
+the PATH. SIGTERM ends it: running requests get --drain to finish, or until a second SIGTERM.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]

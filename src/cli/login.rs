@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   linesman login hub.example.org                 # opens a browser; without a display, as --device
   linesman login hub.example.org --device        # shows a code to type in a browser on any machine
-  linesman login hub.example.org --code-file -   # a local user, with what an admin's 'user login-code' printed
+  linesman login hub.example.org --code-file -   # a local user, with what 'user login-code' printed
   linesman login https://hub.example.org:8443 --token-file admin.token --ca ca.crt
   pass show linesman | linesman login hub.example.org --token-file -
 

@@ -15,6 +15,9 @@ use crate::wire::api::EndSession;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
+The hub ends the session; one that is away is waited for 5s, and the session ends there by itself. A token
+that was given by --token-file is forgotten here and stays valid: linesman token revoke ID.
+
 Examples:
   linesman logout
   linesman logout --all";

@@ -30,7 +30,7 @@ pub(super) struct Args {
     access: Level,
     #[command(flatten)]
     covered: Covered,
-    /// The agent's image
+    /// The agent's image [default: IMAGE, to be replaced]
     #[arg(long, value_name = "REF")]
     image: Option<String>,
     /// Secret of the namespace `linesman` to pull the image with

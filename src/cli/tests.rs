@@ -102,9 +102,13 @@ fn each_wait_says_how_long_it_is() {
     said.sort();
     let waits = [
         "cluster add",
+        "cluster agent-copy",
         "cluster engine",
+        "cluster git",
         "cluster lift",
+        "cluster pause",
         "cluster readopt",
+        "cluster resume",
         "cluster rotate",
         "cluster upgrade",
         "engine mirror",
@@ -112,6 +116,24 @@ fn each_wait_says_how_long_it_is() {
         "githost rotate-host-key",
     ];
     assert_eq!(said, waits.map(|verb| format!("linesman {verb}: true")));
+}
+
+/// Nothing breaks the lines of a help but the terminal, in the midst of words.
+#[test]
+fn no_line_below_the_flags_is_wider_than_a_terminal() {
+    fn visit(command: &clap::Command, path: &str, wide: &mut Vec<String>) {
+        let path = format!("{path} {}", command.get_name());
+        for sub in subcommands(command) {
+            visit(sub, &path, wide);
+        }
+        let help = command.get_after_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        let lines = help.lines().filter(|line| line.chars().count() > 110);
+        wide.extend(lines.map(|line| format!("{path}: {line}")));
+    }
+    let mut wide = Vec::new();
+    visit(&Cli::command(), "", &mut wide);
+    assert_eq!(wide, Vec::<String>::new());
 }
 
 /// `-o` is everywhere but where there is one form alone, which a program reads as it is.

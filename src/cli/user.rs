@@ -54,8 +54,8 @@ pub(super) struct AddArgs {
 }
 
 const SET: &str = "\
-What is given replaces what is on record; what is not given stays. Groups of users who log in with the identity
-provider are changed there.
+What is given replaces what is on record; what is not given stays. Groups of users who log in with the
+identity provider are changed there.
 
 Example:
   linesman user set ada --role viewer --group sre --group oncall";
@@ -98,8 +98,8 @@ pub(super) struct ListArgs {
 }
 
 const LOGIN_CODE: &str = "\
-The code is shown once. A new one ends the one before. What its user gets is a session as from an identity provider, which ends by
-itself; a program is better off with a token (`token create`).
+The code is shown once. A new one ends the one before. What its user gets is a session as from an identity
+provider, which ends by itself; a program is better off with a token (`token create`).
 
 Examples:
   linesman user login-code ada --file ada.code      # give her the file, or what it holds

@@ -11,8 +11,8 @@ use crate::client::{AuditFilter, AuditPlace, Client};
 use crate::wire::api::AuditView;
 
 const EXAMPLES: &str = "\
-With --follow it goes on while the hub is away, and says so once. What ended goes on behind the last record that it
-printed with --after.
+With --follow it goes on while the hub is away, and says so once. What ended goes on behind the last record
+that it printed with --after.
 
 Examples:
   linesman audit tail --follow

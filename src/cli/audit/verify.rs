@@ -23,15 +23,15 @@ use crate::keys::{self, KeyPair, Public};
 
 const EXAMPLES: &str = "\
 Every record holds the hash of the one before it, and the hub signs the chain's end every hour and where
-retention removed records: a record that was changed, removed or put in is found, and an end that was cut off while
-its signature was left. Whoever can write the database can cut the end off with its signatures: that is found only
-beside something of the record that was kept elsewhere, by --anchor or --record. What was written since then can
-still be cut off.
+retention removed records: a record that was changed, removed or put in is found, and an end that was cut off
+while its signature was left. Whoever can write the database can cut the end off with its signatures: that is
+found only beside something of the record that was kept elsewhere, by --anchor or --record. What was written
+since then can still be cut off. Ends with 1 where something does not fit.
 
 Examples:
   linesman audit verify
   linesman audit verify --data /var/lib/linesman     # on the hub's machine, or a copy; the hub may run
-  linesman audit verify --anchor audit.jsonl         # what --audit-file, --audit-webhook or 'audit export' wrote
+  linesman audit verify --anchor audit.jsonl      # what --audit-file, --audit-webhook or 'audit export' wrote
   linesman audit verify --record 4711:9f86d081…      # what this command printed at its last run";
 
 #[derive(Debug, clap::Args)]

@@ -10,8 +10,8 @@ use crate::cli::output::progress_line;
 use crate::hub::catalog;
 
 const EXAMPLES: &str = "\
-The hub's built-in catalog starts with these files already: 'linesman catalog clone' gets them. This verb is for a look at
-them without a hub, and for a tree to try 'linesman catalog lint' on.
+The hub's built-in catalog starts with these files already: 'linesman catalog clone' gets them. This verb is
+for a look at them without a hub, and for a tree to try 'linesman catalog lint' on.
 
 Examples:
   linesman catalog init catalog && cd catalog && git init -b main && git add . && git commit -m 'Start'";

@@ -42,9 +42,9 @@ pub(in crate::cli) struct ListArgs {
 }
 
 const ADD: &str = "\
-Clusters then apply the catalog's head only if one of the keys signed that commit; otherwise they keep what they have,
-and say so. The hub has no such key: files of a new cluster wait on a branch for somebody to sign them. Clusters with
-Argo CD do not verify.
+Clusters then apply the catalog's head only if one of the keys signed that commit; otherwise they keep what
+they have, and say so. The hub has no such key: files of a new cluster wait on a branch for somebody to sign
+them. Clusters with Argo CD do not verify.
 
 Examples:
   gpg --armor --export ada@example.org | linesman catalog signer add -
@@ -66,7 +66,8 @@ pub(in crate::cli) struct AddArgs {
 }
 
 const REMOVE: &str = "\
-Commits that only this key signed are applied no more. It comes back with its file: linesman catalog signer add FILE.
+Commits that only this key signed are applied no more. It comes back with its file:
+linesman catalog signer add FILE.
 
 Examples:
   linesman catalog signer remove A8E973778FA2D35F068A767EC3EE2C3325042763

@@ -21,8 +21,9 @@ Examples:
   linesman grant add user:deployer --cluster eu1 --group admin
   linesman cluster argocd-secret eu1 --user deployer | kubectl apply -f -    # where that Argo CD runs
 
-An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user for this cluster only;
-the user's grants say what Argo CD may do there; 'linesman token revoke ID' ends it. Run it again before the token's end.";
+An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user for this
+cluster only; the user's grants say what Argo CD may do there; 'linesman token revoke ID' ends it. Run it
+again before the token's end.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

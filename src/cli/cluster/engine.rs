@@ -15,16 +15,17 @@ use crate::wire::id::{ClusterName, Digest};
 use crate::wire::word::Word;
 
 const EXAMPLES: &str = "\
-Another engine is refused unless --replace says so, and what it is to follow is in the catalog: at --path, else at
-clusters/NAME.ENGINE, or where the cluster looks now if both engines can read that. Commit there what makes the other
-engine apply the same objects.
+Another engine is refused unless --replace says so, and what it is to follow is in the catalog: at --path,
+else at clusters/NAME.ENGINE, or where the cluster looks now if both engines can read that. Commit there what
+makes the other engine apply the same objects.
 
-The hand-over deletes and restarts no workload. The agent takes the old engine's rights, ends its controllers and takes the
-pruning finalizers from its sync objects; then it installs the other engine, with pruning off, and waits until that has
-answered and has applied the catalog without a failure. Only then are the objects of the old install removed, and pruning
-is on again. Namespaces and CRDs stay. Where the other engine does not work within --within, the old one comes back, and
-'linesman cluster show' tells why; the same command tries again. With --replace, the engine that the cluster has is set
-anew, too: that ends an attempt. Versions of the same engine change with 'linesman engine set'.
+The hand-over deletes and restarts no workload. The agent takes the old engine's rights, ends its controllers
+and takes the pruning finalizers from its sync objects; then it installs the other engine, with pruning off,
+and waits until that has answered and has applied the catalog without a failure. Only then are the objects of
+the old install removed, and pruning is on again. Namespaces and CRDs stay. Where the other engine does not
+work within --within, the old one comes back, and 'linesman cluster show' tells why; the same command tries
+again. With --replace, the engine that the cluster has is set anew, too: that ends an attempt. Versions of the
+same engine change with 'linesman engine set'.
 
 Examples:
   linesman cluster engine eu1

@@ -13,9 +13,9 @@ use crate::wire::api::{LabelsRequest, LabelsView};
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
-Labels are the hub's; the cluster and the catalog are not touched. A grant for clusters by their labels takes a cluster
-in or lets it go at once: what runs there by a grant that it is not among any more ends within two seconds. Needs the
-role access, and admin where one of your own grants would take the cluster in.
+Labels are the hub's; the cluster and the catalog are not touched. A grant for clusters by their labels takes
+a cluster in or lets it go at once: what runs there by a grant that it is not among any more ends within two
+seconds. Needs the role access, and admin where one of your own grants would take the cluster in.
 
 Examples:
   linesman cluster label eu1 env=prod team=shop

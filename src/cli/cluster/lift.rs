@@ -13,11 +13,11 @@ use crate::wire::id::ClusterName;
 use crate::wire::report::{ConditionType, Status};
 
 const EXAMPLES: &str = "\
-Where a commit breaks the engine, the agent mends the object and holds it back from Git until another commit comes; condition
-Quarantined of 'linesman cluster show' names object and commit. Where the same commit does no harm any more (the image that it
-names is in the registry now), nobody has to commit for it: this gives all of it back at once. What breaks the engine once more
-is held again, and another lift is needed. What the catalog has no more stays held: the engine would prune it. An agent that is
-out of reach does it when it is back.
+Where a commit breaks the engine, the agent mends the object and holds it back from Git until another commit
+comes; condition Quarantined of 'linesman cluster show' names object and commit. Where the same commit does no
+harm any more (the image that it names is in the registry now), nobody has to commit for it: this gives all of
+it back at once. What breaks the engine once more is held again, and another lift is needed. What the catalog
+has no more stays held: the engine would prune it. An agent that is out of reach does it when it is back.
 
 Examples:
   linesman cluster lift eu1 --reason 'the image is in the registry now' --wait";

@@ -7,6 +7,18 @@ use crate::cli::output::{Column, Format, Output, ago, list, phase, progress_line
 use crate::wire::api::{ToldCluster, UnknownAgentView};
 
 const EXAMPLES: &str = "\
+Phases, the worst first:
+  Conflict     an agent that would join as it was refused: condition JoinConflict says why
+  Offline      its agent is not heard any more (the hub's --offline-after, 40s); the cluster heals itself
+  Broken       its engine does not work, or its agent lacks a right
+  Healing      its agent mends something now: linesman heal list NAME
+  Degraded     it works, but not all is well: Git is out of reach, say, or a commit is held back
+  Installing, Joining   its adoption is under way: linesman cluster wait NAME
+  Pending      its YAML was not applied yet
+  Paused       its agent only looks: a maintenance window, or another manager of the engine
+  Unknown      not heard since the hub started, a moment ago
+  Healthy      nothing is wrong
+
 Examples:
   linesman cluster list
   linesman cluster list -l env=prod -o wide
@@ -15,7 +27,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Only clusters with this label; may be given again
+    /// Only clusters with this label; may be given again, and all have to match
     #[arg(long, short = 'l', value_name = "KEY=VALUE", value_parser = selector)]
     selector: Vec<String>,
     /// Instead: agents that sign well, and whose keys the hub does not know

@@ -10,8 +10,8 @@ use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
 The hub closes the line and forgets the cluster's keys, tokens and grants. Engine, workloads and the catalog's
-directory stay as they are: nothing is pruned. A copy of the agent (linesman cluster agent-copy) is taken out of the catalog
-first.
+directory stay as they are: nothing is pruned. A copy of the agent (linesman cluster agent-copy) is taken out
+of the catalog first.
 
 Examples:
   linesman cluster remove eu1

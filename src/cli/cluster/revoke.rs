@@ -9,10 +9,10 @@ use crate::wire::api::{Revocation, RevokeRequest, ToldCluster};
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
-For a cluster whose keys may be in somebody else's hands. Its line ends, and within two seconds every replica of the
-hub refuses its identity key and its deploy key, at the built-in Git host too. Record, history and grants stay; in the
-cluster nothing is deleted: the agent goes on healing by itself, and its log says why the hub refuses it. The way
-back is new YAML, for which the agent makes new keys: linesman cluster readopt NAME.
+For a cluster whose keys may be in somebody else's hands. Its line ends, and within two seconds every replica
+of the hub refuses its identity key and its deploy key, at the built-in Git host too. Record, history and
+grants stay; in the cluster nothing is deleted: the agent goes on healing by itself, and its log says why the
+hub refuses it. The way back is new YAML, for which the agent makes new keys: linesman cluster readopt NAME.
 
 Examples:
   linesman cluster revoke eu1 --reason 'a node was broken into'

@@ -13,11 +13,11 @@ use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
 
 const EXAMPLES: &str = "\
-The new deploy key is made in the cluster, registered at the Git host, and proven by the agent before the engine gets
-it; the old one is deleted there when the engine has fetched with the new one. A new identity key is signed by the old
-one; the line moves to it, and the old one ends, without a request that fails. An agent that is away begins when it is
-back, one in a maintenance window when that is over. By itself this happens at the age that the hub was given with
---rotate-keys-after.
+The new deploy key is made in the cluster, registered at the Git host, and proven by the agent before the
+engine gets it; the old one is deleted there when the engine has fetched with the new one. A new identity key
+is signed by the old one; the line moves to it, and the old one ends, without a request that fails. An agent
+that is away begins when it is back, one in a maintenance window when that is over. By itself this happens at
+the age that the hub was given with --rotate-keys-after.
 
 Examples:
   linesman cluster rotate eu1 --deploy-key --wait

@@ -32,7 +32,8 @@ Examples:
   linesman cluster wait eu1
   linesman cluster wait eu1 --for=healthy --timeout 10m
 
-Ends with 6 when the time is over, naming the step that it waited for.";
+Ends with 6 when the time is over, naming the step that it waited for, and with 5 where the cluster cannot
+join.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,7 +48,7 @@ pub(in crate::cli) struct Args {
         value_name = "STATE"
     )]
     goal: For,
-    /// How long
+    /// How long at most
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
     timeout: Duration,
     #[command(flatten)]

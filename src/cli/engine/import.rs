@@ -29,10 +29,10 @@ Examples:
   flux install --export | linesman engine import -
   linesman engine import core-install.yaml             # Argo CD's, of the release's 'manifests' directory
 
-A version is fetched from the project's own release and refused unless its SHA-256 is vouched for: Flux publishes a list,
-Argo CD none, so for it a list comes with this program, or you give --sha256. A mirror has the files at the same paths below
-its address: v2.9.4/install.yaml and v2.9.4/flux_2.9.4_checksums.txt, v3.2.6/manifests/core-install.yaml
-(or install.yaml).
+A version is fetched from the project's own release and refused unless its SHA-256 is vouched for: Flux
+publishes a list, Argo CD none, so for it a list comes with this program, or you give --sha256. A mirror has
+the files at the same paths below its address: v2.9.4/install.yaml and v2.9.4/flux_2.9.4_checksums.txt,
+v3.2.6/manifests/core-install.yaml (or install.yaml).
 
 The hub puts the objects into a normal form and names the bundle by its digest: importing the same
 manifests twice changes nothing. New clusters get the newest version.";

@@ -13,9 +13,10 @@ use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
 Each image keeps its path below the registry: with registry.example.org:5000/mirror, the image
-ghcr.io/fluxcd/source-controller:v1.8.0 is pulled as registry.example.org:5000/mirror/fluxcd/source-controller:v1.8.0
-('linesman engine list -o wide' names the images to copy). The bundle and its digest stay as they are. The agent changes a cluster's
-engine as 'engine set' does: where it does not work within 5 minutes, the registry of before comes back.
+ghcr.io/fluxcd/source-controller:v1.8.0 is pulled as
+registry.example.org:5000/mirror/fluxcd/source-controller:v1.8.0 ('linesman engine list -o wide' names the
+images to copy). The bundle and its digest stay as they are. The agent changes a cluster's engine as
+'engine set' does: where it does not work within 5 minutes, the registry of before comes back.
 
 Without a registry it says which one is in force.
 
@@ -42,7 +43,7 @@ pub(in crate::cli) struct Args {
     /// Only this cluster
     #[arg(long, value_name = "NAME")]
     cluster: Option<ClusterName>,
-    /// Then wait until the engine works with it: 10m at most, or TIME
+    /// With --cluster: then wait until the engine works with it: 10m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse, requires = "cluster", requires = "whence")]
     wait: Option<Duration>,
     #[command(flatten)]

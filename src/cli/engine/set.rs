@@ -15,10 +15,11 @@ use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::ConditionType;
 
 const EXAMPLES: &str = "\
-The agent applies the new version stage by stage (CRDs and roles, then accounts and settings, then controllers) and asks the
-engine to read the catalog. Where that does not work within --within, the version that worked before comes back, and
-'linesman cluster show' tells why; the same command tries again. What the new version has no use for is removed, CRDs
-excepted. Where the catalog itself installs the engine, versions change by a commit, and this is refused.
+The agent applies the new version stage by stage (CRDs and roles, then accounts and settings, then
+controllers) and asks the engine to read the catalog. Where that does not work within --within, the version
+that worked before comes back, and 'linesman cluster show' tells why; the same command tries again. What the
+new version has no use for is removed, CRDs excepted. Where the catalog itself installs the engine, versions
+change by a commit, and this is refused.
 
 Examples:
   linesman engine set eu1 flux 2.9.5 --wait

@@ -17,9 +17,9 @@ use crate::wire::api::{AcceptHostKey, HostKeyView, OfferedKey, ToldGitHost};
 const MAX_FILE: u64 = 256 << 10;
 
 const EXAMPLES: &str = "\
-The hub never asks the Git host for its key: the new one is a key that clusters met, named by its fingerprint, or comes
-from a file. Every cluster is told at once; the old keys stay beside it, so that clusters which still meet them go on,
-until drop-host-key, or go at once with --replace, which asks. All of it is in the audit.
+The hub never asks the Git host for its key: the new one is a key that clusters met, named by its fingerprint,
+or comes from a file. Every cluster is told at once; the old keys stay beside it, so that clusters which still
+meet them go on, until drop-host-key, or go at once with --replace, which asks. All of it is in the audit.
 
 Examples:
   linesman githost accept-host-key                                  # shows old and new, and asks

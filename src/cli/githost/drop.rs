@@ -9,8 +9,8 @@ use crate::cli::output::{Output, counted, progress_line};
 use crate::wire::api::{HostKeyView, ToldGitHost};
 
 const EXAMPLES: &str = "\
-A cluster to which the host still shows that key offers it no credential any more, and fetches nothing. The key that the
-hub's own Git server shows, and the last one that is current, are not dropped.
+A cluster to which the host still shows that key offers it no credential any more, and fetches nothing. The
+key that the hub's own Git server shows, and the last one that is current, are not dropped.
 
 Examples:
   linesman githost drop-host-key builtin --fingerprint SHA256:…

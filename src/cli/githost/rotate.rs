@@ -16,9 +16,10 @@ use crate::wire::id::ClusterName;
 const NAMED: usize = 5;
 
 const EXAMPLES: &str = "\
-The new key is told to every cluster beside the present one. When all that are in reach say that their engines have it
-(with Argo CD two minutes later), the Git server shows it; when all were shown it, the old one is told no longer. No fetch
-fails. A cluster out of reach is waited for a day. If the present key may be in wrong hands, do not wait: --now.
+The new key is told to every cluster beside the present one. When all that are in reach say that their engines
+have it (with Argo CD two minutes later), the Git server shows it; when all were shown it, the old one is told
+no longer. No fetch fails. A cluster out of reach is waited for a day. If the present key may be in wrong
+hands, do not wait: --now.
 
 Examples:
   linesman githost rotate-host-key builtin --wait

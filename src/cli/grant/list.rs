@@ -13,7 +13,7 @@ Grants whose end has passed are kept for 30 days; --all lists them, too.
 
 Examples:
   linesman grant list --cluster eu1            # who reaches it now
-  linesman grant list --user ada -o wide       # where ada gets, herself or by her groups; who gave it, and when";
+  linesman grant list --user ada -o wide       # where ada gets, also by her groups; who gave it, and when";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -9,7 +9,8 @@ use crate::cli::output::{Output, done, progress_line};
 use crate::wire::api::GrantView;
 
 const EXAMPLES: &str = "\
-What runs by it through the hub is cut. It cannot be put in force again, but another one can be given: linesman grant add.
+What runs by it through the hub is cut. It cannot be put in force again, but another one can be given:
+linesman grant add.
 
 Examples:
   linesman grant revoke 0197a1b2-…             # its id: linesman grant list

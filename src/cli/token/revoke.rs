@@ -10,7 +10,8 @@ use crate::cli::output::{Output, done, progress_line};
 use crate::wire::api::ApiTokenView;
 
 const EXAMPLES: &str = "\
-Whoever has it is refused from then on; it cannot be put in force again, but another one can be made: linesman token create.
+Whoever has it is refused from then on; it cannot be put in force again, but another one can be made:
+linesman token create.
 
 Examples:
   linesman token revoke aB_9xQ             # its id: linesman token list

@@ -10,9 +10,10 @@ use crate::client::GrantFilter;
 use crate::wire::api::{GrantView, UserView};
 
 const EXAMPLES: &str = "\
-The user's sessions, tokens, SSH keys and own grants end for good, and what runs through the hub by them is cut; whom an
-identity provider knows is kept out, whatever it says. A user that is added again under the name has none of that back.
-Grants of groups stay as they are. To take away a part only: linesman user set, token revoke, grant revoke.
+The user's sessions, tokens, SSH keys and own grants end for good, and what runs through the hub by them is
+cut; whom an identity provider knows is kept out, whatever it says. A user that is added again under the name
+has none of that back. Grants of groups stay as they are. To take away a part only: linesman user set, token
+revoke, grant revoke.
 
 Examples:
   linesman user remove ada
