@@ -90,6 +90,7 @@ async fn over<T>(
     let mut until = ends.max(began + LEAST);
     let mut why = Err(Silence::whole("the hub"));
     loop {
+        let asked = Instant::now();
         match timeout_at(until, ask()).await {
             Ok(Ok(Found::Over(value))) => return Ok(value),
             Ok(Ok(Found::Never(failure))) => return Err(failure.into()),
@@ -102,6 +103,8 @@ async fn over<T>(
                 why = Err(Silence::of(&e));
             }
             Ok(Err(e)) => return Err(e.into()),
+            // One that had no time to answer says nothing of the hub.
+            Err(_) if asked.elapsed() < LEAST => {}
             Err(_) => why = why.and_then(|_| Err(Silence::whole("the hub"))),
         }
         until = ends;
@@ -196,6 +199,28 @@ mod tests {
             "2s passed and the hub did not answer",
             Cause::Timeout.next("the hub"),
         );
+        assert_eq!(failure(&error), &expected);
+    }
+
+    /// A call that is cut a moment after it began is no silence of the hub's: what it said before stands.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_time_to_answer_leaves_the_last_word() {
+        let mut calls = 0;
+        let patience = Patience {
+            limit: LEAST,
+            ..PATIENCE
+        };
+        let asked = until("it is done", patience, async || {
+            calls += 1;
+            if calls > 1 {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(LEAST / 4).await;
+            Ok(Found::<()>::Waits("the line is down".to_owned()))
+        });
+        let error = asked.await.unwrap_err();
+        let text = format!("{} passed and the line is down", duration::show(LEAST));
+        let expected = Failure::new(Code::Timeout, text, "look closer");
         assert_eq!(failure(&error), &expected);
     }
 
