@@ -24,6 +24,7 @@ mod files;
 pub mod first_admin;
 mod forwarded;
 mod guard;
+mod heads;
 mod open;
 pub mod renew;
 mod room;

@@ -23,6 +23,7 @@ use tower::ServiceExt as _;
 
 use super::forwarded::{self, Cidr};
 use super::guard::{Guarded, Verdict};
+use super::heads::{Clock, Part};
 use super::room::{Asking, Held, Room, Seat, Sort};
 use crate::hub::Hub;
 use crate::hub::api::{self, Hangup, Refused, Remote};
@@ -30,7 +31,7 @@ use crate::hub::tls::is_old;
 use crate::kubeapi::message::{self, MAX_HEAD, Violation};
 use crate::tunnel::driver::{self, Ahead};
 
-/// TLS handshakes and heads have this long.
+/// TLS handshakes and heads have this long: the first head from the handshake, each other one from its first byte.
 const HEAD: Duration = Duration::from_secs(10);
 /// What clients have, when the hub stops, to send what they are about to send.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -149,7 +150,7 @@ async fn connection(
         request.extensions_mut().insert(Remote(client));
         ask(router.clone(), request, &verdict, (&asked, hangup.clone()))
     });
-    let reader = reader();
+    let reader = reader(guarded.part());
     let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     tokio::pin!(serving);
     let result = tokio::select! {
@@ -194,12 +195,12 @@ where
     }
 }
 
-/// What reads a connection's requests, behind a [`Guarded`].
-fn reader() -> auto::Builder<Streams> {
+/// What reads a connection's requests, behind the [`Guarded`] that has this part of a head.
+fn reader(part: Part) -> auto::Builder<Streams> {
     let mut reader = auto::Builder::new(Streams);
     reader
         .http1()
-        .timer(TokioTimer::new())
+        .timer(Clock(part))
         .header_read_timeout(HEAD)
         .max_buf_size(MAX_HEAD);
     reader
@@ -231,7 +232,7 @@ where
             Ok::<_, Infallible>(response)
         }
     });
-    let reader = reader();
+    let reader = reader(guarded.part());
     let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     if let Err(error) = serving.await {
         tracing::debug!(%error, "connection ended");

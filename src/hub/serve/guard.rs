@@ -17,6 +17,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::heads::Part;
 use crate::kubeapi::frames::{self, Frames, PREFACE};
 use crate::kubeapi::message::{Scanner, Violation};
 
@@ -118,6 +119,7 @@ pub(super) struct Guarded<S, T> {
     handed: usize,
     violation: Option<Violation>,
     verdict: Verdict,
+    part: Part,
     /// Present once our side is shut down.
     leaving: Option<Leaving>,
 }
@@ -172,12 +174,18 @@ impl<S, T> Guarded<S, T> {
             handed: 0,
             violation: None,
             verdict: Verdict::default(),
+            part: Part::default(),
             leaving: None,
         }
     }
 
     pub(super) fn verdict(&self) -> Verdict {
         self.verdict.clone()
+    }
+
+    /// Of HTTP/1's heads.
+    pub(super) fn part(&self) -> Part {
+        self.part.clone()
     }
 
     /// Checks what was read; whether something can be handed on now.
@@ -194,6 +202,7 @@ impl<S, T> Guarded<S, T> {
                     }
                 }
             }
+            self.part.set(self.scanner.has_begun());
         }
         self.handed < self.ready.len()
     }

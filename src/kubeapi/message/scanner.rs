@@ -96,6 +96,11 @@ impl Scanner {
         self.heads
     }
 
+    /// Whether a part of the next one is there, and not the whole.
+    pub fn has_begun(&self) -> bool {
+        matches!(&self.state, State::Head(held) if !held.is_empty())
+    }
+
     /// Whether the last of them has a body with a violation in it.
     pub fn broke_in_body(&self) -> bool {
         matches!(self.state, State::Broken { in_body: true })

@@ -190,12 +190,14 @@ async fn dripped<S: AsyncRead + AsyncWrite>(io: S, first: &[u8], then: &[u8]) ->
     answer
 }
 
-/// L40: slow-loris, in the TLS handshake, the first head and the next one.
+/// L40: slow-loris, in the TLS handshake, the first head and the next one. L5: and whoever only asks for nothing as long stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_takes_its_time_is_let_go() {
     let server = ApiServer::start().await;
     let world = World::with_line(&server).await;
     let rows = drips(&world);
+    let mut quiet = world.connect(&[]).await;
+    asks(&mut quiet).await;
     let mut clients = JoinSet::new();
     for row in rows.iter().flat_map(|row| [row.again(), row.again()]) {
         let (to, tls) = (row.to, row.alpn.map(|alpn| world.connector(alpn)));
@@ -229,7 +231,19 @@ async fn a_client_that_takes_its_time_is_let_go() {
         }
     })
     .await;
+    asks(&mut quiet).await;
+    drop(quiet);
     left_with(&world, 1).await;
+}
+
+/// One of several requests of a connection.
+async fn asks(tls: &mut TlsStream<TcpStream>) {
+    let request = b"HEAD /v1/hub HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    tls.write_all(request).await.unwrap();
+    let mut told = vec![0; 8 << 10];
+    let len = timeout(PATIENCE, tls.read(&mut told)).await;
+    let told = String::from_utf8_lossy(&told[..len.unwrap().unwrap()]).into_owned();
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
 }
 
 impl Drips {

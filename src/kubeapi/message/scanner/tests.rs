@@ -161,6 +161,21 @@ fn bad_chunks_are_refused() {
     }
 }
 
+/// L40
+#[test]
+fn a_head_has_begun_from_its_first_byte_until_it_is_whole() {
+    let whole = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET";
+    let head = whole.len() - b"hiGET".len();
+    let (mut scanner, mut out) = (Scanner::default(), Vec::new());
+    let mut begun = vec![scanner.has_begun()];
+    for byte in whole {
+        scanner.push(&[*byte], &mut out).unwrap();
+        begun.push(scanner.has_begun());
+    }
+    let expected = (0..=whole.len()).map(|read| (1..head).contains(&read) || read > head + 2);
+    assert_eq!(begun, expected.collect::<Vec<_>>());
+}
+
 /// L37
 #[test]
 fn nothing_passes_behind_a_switch_before_its_answer() {
