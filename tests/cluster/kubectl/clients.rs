@@ -1,5 +1,5 @@
-//! Other people's programs, unchanged: the Python client, and client-go with its informers. They are fetched from
-//! their registries at the first run.
+//! Other people's programs, unchanged: the Python client, the JavaScript client, and client-go with its informers. They are
+//! fetched from their registries at the first run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,17 @@ fn python() -> PathBuf {
     venv.join("bin/python")
 }
 
+/// Where the modules of the JavaScript client are.
+fn javascript() -> String {
+    let mut install = Command::new(root().join("tests/modules"));
+    let modules = run(install.arg(clients().join("javascript")));
+    modules.trim().to_owned()
+}
+
+fn clients() -> PathBuf {
+    root().join("tests/cluster/clients")
+}
+
 fn informer() -> PathBuf {
     let program = kept().join("informer");
     let mut build = Command::new("go");
@@ -55,7 +66,7 @@ fn informer() -> PathBuf {
         ])
         .arg(&program)
         .arg(".");
-    build.current_dir(root().join("tests/cluster/clients/informer"));
+    build.current_dir(clients().join("informer"));
     build
         .env("CGO_ENABLED", "0")
         .env("GOWORK", "off")
@@ -72,7 +83,7 @@ fn works(world: &World, program: &Path, args: &[&str]) -> String {
         .args(args)
         .env("KUBECONFIG", world.line_kubeconfig())
         .env("NO_PROXY", "*")
-        .current_dir(root().join("tests/cluster/clients"));
+        .current_dir(clients());
     run(&mut command)
 }
 
@@ -83,6 +94,19 @@ fn the_python_client_works_unchanged() {
     ready(&world);
     let said = works(&world, &python(), &["client.py"]);
     assert_eq!(said, "python: ok\n");
+}
+
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn the_javascript_client_works_unchanged() {
+    let world = world::adopted();
+    ready(&world);
+    let said = works(
+        &world,
+        Path::new("node"),
+        &["javascript/client.mjs", &javascript()],
+    );
+    assert_eq!(said, "javascript: ok\n");
 }
 
 #[test]
