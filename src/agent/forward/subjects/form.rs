@@ -3,7 +3,10 @@
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
-use super::role::PROBE;
+use super::role::{PROBE, PROBE_BEFORE};
+
+/// The first minor version of Kubernetes 1 that can have constrained impersonation.
+const FIRST: u32 = 35;
 
 /// On the role: the API server's version at which constrained impersonation was last seen to work.
 pub(super) const FOUND_ON: &str = "linesman.dev/constrained-impersonation-on";
@@ -22,21 +25,40 @@ impl Standing {
     pub(super) fn of(role: Option<&ClusterRole>) -> Self {
         let rules = role.and_then(|role| role.rules.as_deref());
         let rules = rules.unwrap_or_default();
-        if rules.iter().any(|rule| lets(rule, "impersonate:user-info")) {
+        // A constrained role always has the probe's rules. Where they are those of an agent of before, they stand alone.
+        let probe = if rules.iter().any(|rule| names(rule).eq([PROBE])) {
+            PROBE
+        } else {
+            PROBE_BEFORE
+        };
+        let lets = |verb: &str| {
+            let mut rules = rules
+                .iter()
+                .filter(|rule| rule.verbs.iter().any(|v| v == verb));
+            rules.any(|rule| names(rule).any(|name| name != probe))
+        };
+        if lets("impersonate:user-info") {
             let annotations = role.and_then(|role| role.metadata.annotations.as_ref());
             return Self::Constrained(annotations.and_then(|a| a.get(FOUND_ON)).cloned());
         }
-        if rules.iter().any(|rule| lets(rule, "impersonate")) {
+        if lets("impersonate") {
             return Self::Classic;
         }
         Self::Empty
     }
 }
 
-/// Whether a rule lets somebody other than the probe be acted as.
-fn lets(rule: &PolicyRule, verb: &str) -> bool {
-    let mut named = rule.resource_names.iter().flatten();
-    rule.verbs.iter().any(|v| v == verb) && named.any(|name| name != PROBE)
+fn names(rule: &PolicyRule) -> impl Iterator<Item = &str> {
+    rule.resource_names.iter().flatten().map(String::as_str)
+}
+
+/// Whether an API server of this version is too old for constrained impersonation, whatever was found before.
+fn too_old(version: &str) -> bool {
+    let minor = version.strip_prefix("v1.").and_then(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        rest.get(..end?)?.parse::<u32>().ok()
+    });
+    minor.is_some_and(|minor| minor < FIRST)
 }
 
 /// What the API server told the probe.
@@ -65,6 +87,8 @@ pub(super) fn judge(standing: &Standing, told: Told, version: Option<&str>) -> V
         (Told::TakesNot, Standing::Constrained(found)) => match (found.as_deref(), version) {
             // Another API server, which does not know it. The same one only has not seen the role yet.
             (Some(found), Some(now)) if found != now => Verdict::Classic,
+            // It was the probe of an agent of before that found it, by a classic rule for a user of that name.
+            (_, Some(now)) if too_old(now) => Verdict::Classic,
             _ => Verdict::Undecided,
         },
         (Told::Nothing, _) => Verdict::Undecided,
@@ -105,12 +129,25 @@ mod tests {
         );
         assert_eq!(standing(&json!([constrained, probing]), None), on(None));
         assert_eq!(standing(&json!([constrained]), Some("v1")), on(Some("v1")));
+        // An agent of before probed by a name that a user can have.
+        let user = rule("impersonate:user-info", PROBE_BEFORE);
+        assert_eq!(standing(&json!([user]), None), Standing::Empty);
+        assert_eq!(standing(&json!([constrained, user]), None), on(None));
+        assert_eq!(
+            standing(&json!([user, probing]), Some("v1")),
+            on(Some("v1"))
+        );
+        assert_eq!(
+            standing(&json!([rule("impersonate", PROBE_BEFORE), probing]), None),
+            Standing::Classic
+        );
     }
 
     #[test]
     fn constrained_rules_give_way_only_to_another_api_server_that_says_no() {
         let on = |version: Option<&str>| Standing::Constrained(version.map(str::to_owned));
         let (old, new) = (Some("v1.36.0"), Some("v1.35.4"));
+        let classic = Some("v1.34.12+k3s1");
         for (standing, told, version, verdict) in [
             (Standing::Empty, Takes, None, Constrained),
             (Standing::Empty, TakesNot, None, Classic),
@@ -126,6 +163,10 @@ mod tests {
             (on(old), TakesNot, None, Undecided),
             (on(None), TakesNot, new, Undecided),
             (on(old), TakesNot, new, Classic),
+            (on(classic), TakesNot, classic, Classic),
+            (on(None), TakesNot, classic, Classic),
+            (on(classic), Nothing, classic, Undecided),
+            (on(Some("?")), TakesNot, Some("?"), Undecided),
         ] {
             let found = judge(&standing, told, version);
             assert_eq!(found, verdict, "{standing:?} {told:?} {version:?}");

@@ -38,7 +38,7 @@ pub(super) async fn is_constrained(upstream: &Upstream) -> Result<bool> {
         let answer = timeout(DEADLINE, upstream.send(request, &bearer)).await;
         let answer = answer
             .context("no answer in 20 s")?
-            .context("ask for /version as linesman:probe")?;
+            .with_context(|| format!("ask for /version as {PROBE}"))?;
         let status = answer.status();
         let body = timeout(DEADLINE, Limited::new(answer.into_body(), ANSWER).collect()).await;
         let body = body
@@ -58,7 +58,10 @@ fn judge(status: StatusCode, body: &str) -> Option<bool> {
     match status {
         status if status.is_success() => Some(true),
         // A cluster may keep /version from its users; that it was refused to the probe shows that it was the probe.
-        StatusCode::FORBIDDEN => Some(body.replace('\\', "").contains("User \"linesman:probe\"")),
+        StatusCode::FORBIDDEN => {
+            let probe = format!("User \"{PROBE}\"");
+            Some(body.replace('\\', "").contains(&probe))
+        }
         _ => None,
     }
 }
@@ -92,9 +95,9 @@ mod tests {
         let of = |code: u16, body| judge(StatusCode::from_u16(code).unwrap(), body);
         assert_eq!(of(200, "{}"), Some(true));
         let theirs =
-            r#"{"message":"forbidden: User \"linesman:probe\" cannot get path \"/version\""}"#;
+            r#"{"message":"forbidden: User \"linesman:/probe\" cannot get path \"/version\""}"#;
         assert_eq!(of(403, theirs), Some(true));
-        let ours = r#"{"message":"users \"linesman:probe\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
+        let ours = r#"{"message":"users \"linesman:/probe\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
         assert_eq!(of(403, ours), Some(false));
         for other in [401, 404, 429, 500, 503] {
             assert_eq!(of(other, ""), None);

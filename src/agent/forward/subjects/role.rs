@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 
 use super::{CLUSTER_ROLE, Name};
 
-/// A name that no legacy rule ever has: who may act as it shows that the API server knows constrained impersonation.
-pub(super) const PROBE: &str = "linesman:probe";
+/// A name that no legacy rule ever has: who may act as it shows that the API server knows constrained impersonation. The
+/// gate and the hub let no name have a slash (`well_named`), so nobody's grant can bring it into such a rule.
+pub(super) const PROBE: &str = "linesman:/probe";
+/// The name that agents of before probed by. A user can have it, too.
+pub(super) const PROBE_BEFORE: &str = "linesman:probe";
 /// API group of constrained impersonation's users and groups.
 pub(super) const GROUP: &str = "authentication.k8s.io";
 

@@ -4,6 +4,7 @@ use tokio::task::JoinSet;
 
 use super::book::{BUSY, MOST, SOON, UNUSED};
 use super::*;
+use crate::agent::gate::well_named;
 
 mod server;
 
@@ -154,6 +155,34 @@ async fn where_nothing_is_known_classic_rules_do_until_the_api_server_says_more(
     assert_eq!(kept.look().await, CHECK);
     let rules = server.state().role.clone().unwrap()["rules"].to_string();
     assert!(!rules.contains(r#""impersonate""#), "{rules}");
+}
+
+/// H34: no name that a grant can give is the probe's. One that was made a cluster without constrained impersonation look as if it had it, and
+/// every request was refused from then on.
+#[tokio::test]
+async fn a_user_named_probe_is_one_as_any_other() {
+    let server = Server::new(Mood::Classic, None);
+    let mut kept = Kept::new(&server).await;
+    let probe = Name::User("linesman:probe".to_owned());
+    let names = BTreeSet::from([
+        probe.clone(),
+        Name::User("linesman:ada".to_owned()),
+        Name::Group("linesman:admin".to_owned()),
+    ]);
+    kept.book.grant(&subjects(&["ada", "probe"], &["admin"]));
+    assert_eq!(kept.book.used(&[probe].into(), Instant::now()), Ok(()));
+    assert_eq!(
+        kept.book.names.keys().cloned().collect::<BTreeSet<_>>(),
+        names
+    );
+    assert_eq!(kept.look().await, CHECK);
+    let found = server.state().role.clone().unwrap();
+    assert_eq!(
+        found["rules"],
+        role(names.iter(), &Form::Classic, false)["rules"]
+    );
+    assert_eq!(kept.book.form, Some(Form::Classic));
+    assert!(!well_named(role::PROBE) && role::PROBE.starts_with("linesman:"));
 }
 
 /// Grants come before the owner's policy is read, and would be written without it.

@@ -26,6 +26,8 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Mood {
     Takes,
+    /// Knows no constrained impersonation: rules of the verb `impersonate` count, and no others.
+    Classic,
     Busy,
     /// Takes each request, and says nothing.
     Silent,
@@ -37,6 +39,25 @@ pub(super) struct State {
     pub(super) role: Option<Value>,
     /// The rules of each write.
     pub(super) written: Vec<Value>,
+}
+
+impl State {
+    /// Whether a classic rule names this user.
+    fn lets(&self, user: &str) -> bool {
+        let rules = self
+            .role
+            .iter()
+            .flat_map(|role| role["rules"].as_array().unwrap());
+        let mut classic = rules
+            .filter(|rule| rule["verbs"] == json!(["impersonate"]))
+            .filter(|rule| rule["resources"] == json!(["users"]));
+        classic.any(|rule| {
+            rule["resourceNames"]
+                .as_array()
+                .unwrap()
+                .contains(&json!(user))
+        })
+    }
 }
 
 #[derive(Clone)]
@@ -78,9 +99,25 @@ impl Server {
             let body = Full::new(Bytes::from(body.to_string()));
             Response::builder().status(code).body(body).unwrap()
         };
-        let probe = parts.headers.contains_key("impersonate-user");
+        let probe = parts.headers.get("impersonate-user");
+        let probe = probe.map(|name| name.to_str().unwrap().to_owned());
         match (parts.method.as_str(), parts.uri.path()) {
-            ("GET", "/version") if probe && state.mood == Mood::Busy => answer(503, &json!({})),
+            ("GET", "/version") if probe.is_some() && state.mood == Mood::Busy => {
+                answer(503, &json!({}))
+            }
+            ("GET", "/version")
+                if state.mood == Mood::Classic && probe.iter().any(|name| !state.lets(name)) =>
+            {
+                let account = "system:serviceaccount:linesman:linesman-line";
+                let message = format!(
+                    "users {:?} is forbidden: User {account:?} cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+                    probe.unwrap_or_default()
+                );
+                answer(
+                    403,
+                    &json!({"kind": "Status", "code": 403, "message": message}),
+                )
+            }
             ("GET", "/version") => answer(
                 200,
                 &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.1", "gitCommit": "", "gitTreeState": "",
