@@ -118,7 +118,17 @@ pub enum OidcError {
 impl OidcError {
     /// The provider was heard, and this person is not let in; anything else may pass.
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Token(_) | Self::Claims(_))
+        match self {
+            Self::Refused(_) | Self::Claims(_) => true,
+            Self::Token(error) => !error.may_pass(),
+            Self::Unreachable { .. }
+            | Self::Busy
+            | Self::Setup(_)
+            | Self::Answer { .. }
+            | Self::Secret { .. }
+            | Self::Discovery(_)
+            | Self::Keys(_) => false,
+        }
     }
 }
 
@@ -300,8 +310,8 @@ impl Provider {
                 now: clock::now(),
             };
             match token::verify(token, &keys.0, &expected) {
-                // The provider may have changed its keys since.
-                Err(TokenError::UnknownKey) if again => {
+                // The provider may have changed its keys since, and call the new one as the one before.
+                Err(TokenError::UnknownKey | TokenError::Signature) if again => {
                     keys = self.keys(&found, Some(keys.1)).await?;
                     again = false;
                 }
@@ -332,4 +342,29 @@ pub fn roles(config: Option<&Config>, groups: &[String]) -> Vec<Role> {
 /// Whether a text can be the name of a group that roles are given to.
 pub fn is_group(name: &str) -> bool {
     access::named(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H32: a person loses a session by a word on that person, and by nothing else.
+    #[test]
+    fn what_says_nothing_of_the_person_may_pass() {
+        use TokenError::{Algorithm, Claim, Expired, NotYet, Shape, Signature, UnknownKey};
+        for (error, is_final) in [
+            (UnknownKey, false),
+            (Signature, false),
+            (Expired, false),
+            (NotYet, false),
+            (Shape, true),
+            (Algorithm("none".to_owned()), true),
+            (Claim("sub"), true),
+        ] {
+            let whole = OidcError::Token(error.clone());
+            assert_eq!(whole.is_final(), is_final, "{error}");
+        }
+        assert!(OidcError::Refused("invalid_grant".to_owned()).is_final());
+        assert!(!OidcError::Busy.is_final());
+    }
 }

@@ -40,7 +40,7 @@ fn modules() -> &'static str {
 }
 
 impl Idp {
-    /// A provider for the hub at this URL. `options`: `secret`, `algorithm`, `userinfo`.
+    /// A provider for the hub at this URL. `options`: `secret`, `algorithm`, `userinfo`, `kid`.
     pub(crate) fn start(hub: &str, mut options: Value) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         options["redirect"] = format!("{hub}/login/callback").into();

@@ -58,7 +58,7 @@ async function interact(req, res) {
 }
 
 function keys() {
-  const kid = randomUUID();
+  const kid = asked.kid ?? randomUUID();
   const pair = asked.algorithm === 'ES256'
     ? generateKeyPairSync('ec', { namedCurve: 'P-256' })
     : generateKeyPairSync('rsa', { modulusLength: 2048 });

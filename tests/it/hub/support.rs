@@ -104,12 +104,22 @@ impl TestHub {
     }
 
     /// Ends as a signal would, and goes on with what it left.
-    pub(crate) async fn restart(mut self) -> Self {
+    pub(crate) async fn restart(self) -> Self {
+        let data = self.left().await;
+        Self::open("restart", data).await
+    }
+
+    /// The same with an identity provider.
+    pub(crate) async fn restart_with(self, oidc: oidc::Config) -> Self {
+        let data = self.left().await;
+        let none = Default::default();
+        Self::open_all(data, none, Allowed::Auto, |_| Some(oidc)).await
+    }
+
+    async fn left(mut self) -> PathBuf {
         self.hub.stop.cancel();
         self.tasks.join_next().await.unwrap().unwrap().unwrap();
-        let data = self.data;
-        drop(self.hub);
-        Self::open("restart", data).await
+        self.data
     }
 
     pub(crate) async fn with_audit(name: &str, audit: AuditConfig) -> Self {

@@ -65,6 +65,58 @@ async fn a_refresh_token_is_good_again_for_a_moment() {
     world.hub.stop().await;
 }
 
+/// H32, H33: a token that cannot be judged, for the keys that the hub knows are older, is no word on the person.
+#[tokio::test]
+async fn keys_that_the_hub_does_not_know_yet_end_no_session() {
+    let mut world = World::start("oidc-keys-later", json!({}), |config| {
+        config.keys_again = Duration::from_hours(1);
+    })
+    .await;
+    let session = world.log_in().await;
+    let hub = world.hub.hub.clone();
+    let user = hub.store.user("ada").await.unwrap().unwrap();
+    let token_id = hub.store.sessions_of(&user.id).await.unwrap()[0].id.clone();
+    let by = By {
+        user_id: user.id.clone(),
+        token_id,
+        ..By::default()
+    };
+    let running = hub.requests.enter(by, hub.requests.now());
+    world.idp.control("keys", json!({})).await;
+    // The provider's refresh tokens count once; the next one is kept each time.
+    for asked in 1..=2 {
+        let (status, problem) = world.refresh(&session).await;
+        let told = (status, slug(&problem), world.idp.refreshes().await);
+        assert_eq!(told, (502, "provider-unavailable", asked), "{problem}");
+    }
+    let (status, me) = world.whoami(&session).await;
+    assert_eq!((status, &me["groups"]), (200, &json!(["dev", "sre"])));
+    let still = tokio::time::timeout(Duration::from_millis(1), running.over()).await;
+    assert!(still.is_err(), "what runs by it was cut");
+    let record = world.record().await;
+    let actions: Vec<&str> = record.iter().map(|(action, ..)| action.as_str()).collect();
+    assert_eq!(actions, ["login"]);
+    // A hub that starts anew reads them.
+    drop((running, hub));
+    world.hub = world.hub.restart_with(world.idp.config()).await;
+    let (status, next) = world.refresh(&session).await;
+    assert_eq!(status, 200, "{next}");
+    assert_eq!(world.whoami(&next).await.0, 200);
+    world.hub.stop().await;
+}
+
+/// H32: the same where the provider names each of its keys alike.
+#[tokio::test]
+async fn another_key_of_the_same_name_is_fetched() {
+    let world = World::start("oidc-keys-alike", json!({"kid": "one"}), |_| {}).await;
+    let session = world.log_in().await;
+    world.idp.control("keys", json!({})).await;
+    let (status, next) = world.refresh(&session).await;
+    assert_eq!(status, 200, "{next}");
+    assert_eq!(world.whoami(&next).await.0, 200);
+    world.hub.stop().await;
+}
+
 /// H32: what the provider takes away arrives with the next refresh, and ends what ran by it.
 #[tokio::test]
 async fn groups_and_people_that_are_gone_end_what_they_ran() {
