@@ -217,12 +217,12 @@ impl Database {
     ) -> Result<bool> {
         const DOING: &str = "store a session's next tokens";
         let mut write = self.begin_row(DOING).await?;
-        // The first use counts, so that a second one within the grace does not lengthen it.
+        // The session's row first: who rotates at the same time waits here, and sees below what this one added.
         let session: Option<String> = sqlx::query_scalar(
-            "UPDATE session_token SET used_at = coalesce(used_at, $1) WHERE id = $2
-             AND session_id IN (SELECT id FROM session WHERE ended_at IS NULL) RETURNING session_id",
+            "UPDATE session SET idle_until = CASE WHEN $1 < expires_at THEN $1 ELSE expires_at END
+             WHERE ended_at IS NULL AND id = (SELECT session_id FROM session_token WHERE id = $2) RETURNING id",
         )
-        .bind(to_ms(now))
+        .bind(to_ms(idle_until))
         .bind(used)
         .fetch_optional(&mut *write.tx)
         .await
@@ -241,13 +241,17 @@ impl Database {
                 "the session has had {PAIRS} tokens"
             )));
         }
+        // The first use counts, so that a second one within the grace does not lengthen it. That one also uses up what the first one
+        // brought: of two lines that went on, neither would ever be shown twice.
+        sqlx::query(
+            "UPDATE session_token SET used_at = $1 WHERE session_id = $2 AND used_at IS NULL",
+        )
+        .bind(to_ms(now))
+        .bind(&session)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
         add_pair(&mut write, &session, &pair, now).await?;
-        sqlx::query("UPDATE session SET idle_until = CASE WHEN $1 < expires_at THEN $1 ELSE expires_at END WHERE id = $2")
-            .bind(to_ms(idle_until))
-            .bind(&session)
-            .execute(&mut *write.tx)
-            .await
-            .map_err(db(DOING))?;
         write.commit(DOING).await?;
         Ok(true)
     }

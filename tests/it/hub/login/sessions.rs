@@ -65,6 +65,34 @@ async fn a_refresh_token_is_good_again_for_a_moment() {
     world.hub.stop().await;
 }
 
+/// H33: a thief who shows a token within its grace has a line of tokens of his own; the next use of the other one ends both.
+#[tokio::test]
+async fn a_token_that_was_taken_within_its_grace_ends_the_session() {
+    let world = World::start("oidc-fork", json!({}), |_| {}).await;
+    let first = world.log_in().await;
+    let (_, owners) = world.refresh(&first).await;
+    let (status, thiefs) = world.refresh(&first).await;
+    assert_eq!(status, 200, "{thiefs}");
+    let (status, thiefs) = world.refresh(&thiefs).await;
+    assert_eq!(status, 200, "{thiefs}");
+    // More than the grace goes by.
+    let later = "UPDATE session_token SET used_at = used_at - 31000 WHERE used_at IS NOT NULL";
+    world.hub.execute(later, later).await;
+    let (status, problem) = world.refresh(&owners).await;
+    assert_eq!((status, slug(&problem)), (401, "session-ended"));
+    for session in [&owners, &thiefs] {
+        assert_eq!(world.whoami(session).await.0, 401);
+    }
+    assert_eq!(world.refresh(&thiefs).await.0, 401);
+    let stolen = (
+        "session.end".to_owned(),
+        "deny".to_owned(),
+        "a refresh token that had been used came again".to_owned(),
+    );
+    assert_eq!(world.record().await.last(), Some(&stolen));
+    world.hub.stop().await;
+}
+
 /// H32, H33: a token that cannot be judged, for the keys that the hub knows are older, is no word on the person.
 #[tokio::test]
 async fn keys_that_the_hub_does_not_know_yet_end_no_session() {
