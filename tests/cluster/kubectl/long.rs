@@ -214,5 +214,5 @@ fn tell(samples: &[[Held; 2]], (minutes, ended): (u64, usize), requests: usize, 
         "≤ 1 /s",
         format!("{rate:.2} /s"),
     );
-    steady(samples, |what, value| told(what, "± 5 %", value));
+    steady(samples, told);
 }

@@ -257,11 +257,13 @@ fn nothing_is_stuck_wrong_or_growing() {
         let out = day.kubectl(&["get", "pods"]);
         out.status.success().then_some(()).ok_or("not yet")
     });
-    let text =
-        |what: &str, value: String| figure("soak", &format!("{minutes} min: {what}"), "", value);
+    let text = |what: &str, bar: &str, value: String| {
+        figure("soak", &format!("{minutes} min: {what}"), bar, value);
+    };
     for (what, count) in day.counts.lock().unwrap().iter() {
         text(
             what,
+            "0 wrong, 0 stuck",
             format!(
                 "{} done, {} failed, 0 wrong, 0 stuck",
                 count.done, count.failed
