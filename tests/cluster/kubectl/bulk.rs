@@ -220,7 +220,9 @@ fn dense(length: usize) -> String {
 const WHOLE: usize = 100 << 20;
 
 /// L5: an upload that the API server refuses ends early, with the API server's words: one that is too big, and one of somebody
-/// who may not.
+/// who may not. What its client got rid of lies mostly in the systems' buffers, before the hub and before the API server, 10 MB each
+/// where Linux is left as it is (`tcp_wmem` and `tcp_rmem`), the rest in the line's windows. So the bound is what all of them hold,
+/// and not how little is read once the refusal is there: that is for `proxy::upload`, where the buffers are full before.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_upload_that_is_refused_ends_early() {
