@@ -20,10 +20,10 @@ themselves, those that were away for months too: the key before vouches for the 
 its private half is written over when that one is used.
 
   key  what agents believe requests and orders by. Adoption YAML that was not applied yet stays good.
-  ca   what the hub's own certificate is issued by. DIR/ca.crt has both from now on: until --in is over, people
-       log in again with --ca DIR/ca.crt and write their kubeconfigs again, or theirs end then. A hub that was
-       given --tls-cert has none. With an --in below 10s nobody can know of it before it is used: it shows what
-       that costs, and asks; --yes does not.
+  ca   what the hub's own certificate is issued by. DIR/ca.crt has both from now on: until --in is over,
+       people log in again with --ca DIR/ca.crt and write their kubeconfigs again, or theirs end then. A
+       hub that was given --tls-cert has none. With an --in below 10s nobody can know of it before it is
+       used: it shows what that costs, and asks; --yes does not.
 
 Examples:
   linesman hub rotate key --data /var/lib/linesman

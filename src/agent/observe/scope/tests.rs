@@ -308,8 +308,8 @@ async fn what_lost_its_label_is_not_taken_for_gone() {
 }
 
 /// W10: CRDs are never removed, and their objects are let go when the Namespace is deleted.
-#[test]
-fn the_crd_of_a_part_that_has_gone_is_known() {
+#[tokio::test]
+async fn the_crd_of_a_part_that_has_gone_is_known() {
     let install = install_of(EngineKind::Flux);
     let extent = crate::manifests::scope::Extent::Cluster;
     let scopes = scopes_of(&refusing(), &install, extent);
