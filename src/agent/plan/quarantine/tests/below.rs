@@ -1,6 +1,6 @@
 //! W19 where a Kustomization below the root brings the engine: what is pruned is its, and so is what says so.
 
-use super::dropped::{entry, in_git};
+use super::dropped::{brought, entry};
 use super::*;
 use crate::agent::engine::GIT_OWNER_NAMESPACE;
 use crate::agent::plan::burst::Fate;
@@ -45,21 +45,11 @@ impl Below {
 
 /// A working cluster all of whose engine it brought; the root is done with the next commit.
 fn owned_below() -> Cluster {
-    let mut cluster = in_git();
-    let labels = |fields: &mut Value| {
-        fields["metadata"]["labels"][GIT_OWNER] = json!(engine().name);
-        fields["metadata"]["labels"][GIT_OWNER_NAMESPACE] = json!(engine().namespace);
-    };
-    for (id, wanted) in &mut cluster.install.wanted {
-        if wanted.git_owned {
-            let mut expect = wanted.expect.as_ref().clone();
-            labels(&mut expect);
-            wanted.expect = Arc::new(expect);
-        }
-        if wanted.git_owned || id.kind == Kind::Namespace {
-            labels(&mut cluster.objects.get_mut(id).unwrap().fields);
-        }
-    }
+    let mut cluster = brought(&engine());
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let labels = &mut cluster.objects.get_mut(&namespace).unwrap().fields["metadata"]["labels"];
+    labels[GIT_OWNER] = json!(engine().name);
+    labels[GIT_OWNER_NAMESPACE] = json!(engine().namespace);
     fetched(&mut cluster, NEXT);
     let root = cluster.install.sync.clone();
     let status = &mut cluster.objects.get_mut(&root).unwrap().fields["status"];
@@ -70,8 +60,9 @@ fn owned_below() -> Cluster {
 }
 
 fn seen(cluster: &Cluster, below: &Below) -> Observed {
-    let listed = cluster.install.wanted.iter().filter(|(_, w)| w.git_owned);
-    let listed = listed.filter(|(id, _)| !below.without.contains(id));
+    let brought = |id: &ObjectId, gits: bool| gits || id.kind == Kind::Namespace;
+    let listed = cluster.install.wanted.iter();
+    let listed = listed.filter(|(id, w)| brought(id, w.git_owned) && !below.without.contains(id));
     let entries: Vec<Value> = listed.map(|(id, _)| json!({"id": entry(id)})).collect();
     let mut live = json!({
         "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",

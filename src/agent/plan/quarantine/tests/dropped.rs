@@ -24,8 +24,8 @@ fn binding() -> ObjectId {
     ObjectId::new(Kind::ClusterRoleBinding, "", name)
 }
 
-/// With helm-controller, too.
-fn install() -> Install {
+/// With helm-controller, too. All of it that may be Git's is, brought by this Kustomization, as the last snapshot knows.
+fn install(by: &ObjectId) -> Install {
     let mut objects = flux();
     let crd = "helmreleases.helm.toolkit.fluxcd.io";
     objects.extend([
@@ -35,27 +35,32 @@ fn install() -> Install {
     ]);
     let mut desired = desired_of(EngineKind::Flux);
     desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+    let of = |snapshot| Install::new(&desired, snapshot, Some(Mending::default()));
+    let plain = of(&BTreeMap::new());
+    let gits = plain.wanted.keys().filter(|id| plain.may_be_gits(id));
+    let snapshot = gits.map(|id| {
+        let mut body = plain.body(id).unwrap();
+        body["metadata"]["labels"][GIT_OWNER] = json!(by.name);
+        body["metadata"]["labels"][GIT_OWNER_NAMESPACE] = json!(by.namespace);
+        (id.clone(), body)
+    });
+    of(&snapshot.collect())
 }
 
-/// A working cluster all of whose engine the root brought from Git.
-pub(super) fn in_git() -> Cluster {
-    let mut cluster = Cluster::working_with(install());
-    let install = &cluster.install;
-    let all = install.wanted.keys().filter(|id| install.may_be_gits(id));
-    let all: Vec<ObjectId> = all.cloned().collect();
-    for id in &all {
-        let wanted = cluster.install.wanted.get_mut(id).unwrap();
-        let mut expect = wanted.expect.as_ref().clone();
-        let live = cluster.objects.get_mut(id).unwrap();
-        for fields in [&mut expect, &mut live.fields] {
-            fields["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
-            fields["metadata"]["labels"][GIT_OWNER_NAMESPACE] = json!("flux-system");
-        }
-        live.marked = true;
-        (wanted.expect, wanted.git_owned) = (Arc::new(expect), true);
+/// A working cluster all of whose engine that brought from Git.
+pub(super) fn brought(by: &ObjectId) -> Cluster {
+    let mut cluster = Cluster::working_with(install(by));
+    for (id, live) in &mut cluster.objects {
+        live.marked = cluster.install.wanted[id].git_owned;
     }
     cluster.now += Duration::seconds(30);
+    cluster
+}
+
+/// The same, brought by the root.
+fn in_git() -> Cluster {
+    let root = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
+    let mut cluster = brought(&root);
     says(&mut cluster, &[]);
     cluster
 }
