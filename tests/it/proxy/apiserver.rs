@@ -97,7 +97,7 @@ impl ApiServer {
                     let n = socket.peek(&mut head).await.unwrap_or_default();
                     let head = String::from_utf8_lossy(&head[..n]).into_owned();
                     if let Some((_, what)) = head.split_once("/raw/") {
-                        return raw(socket, what).await;
+                        return raw(socket, what, &state).await;
                     }
                     let service = service_fn(move |request| {
                         let state = state.clone();
@@ -276,14 +276,14 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
 }
 
 /// Answers that no server gives.
-async fn raw(mut socket: TcpStream, what: &str) {
+async fn raw(mut socket: TcpStream, what: &str, state: &State) {
     let mut request = [0; 4096];
     drop(socket.read(&mut request).await);
     if let Some(refusal) = REFUSALS
         .iter()
         .find(|refusal| what.starts_with(refusal.path))
     {
-        return refuse(socket, refusal).await;
+        return refuse(socket, refusal, what, state).await;
     }
     let text = match what.split(' ').next().unwrap() {
         "early-switch" => {
@@ -304,6 +304,9 @@ async fn raw(mut socket: TcpStream, what: &str) {
     drop(socket.write_all(text.as_bytes()).await);
     drop(socket.shutdown().await);
 }
+
+/// Behind the path of a [`Refused`].
+pub(super) const HELD: &str = "?held=yes";
 
 /// An upload that is refused before it is complete.
 pub(super) struct Refused {
@@ -342,16 +345,20 @@ pub(super) const REFUSALS: [Refused; 3] = [
     },
 ];
 
-/// Reads so much, refuses, and leaves the rest unread.
-async fn refuse(mut socket: TcpStream, refusal: &Refused) {
+/// Reads so much, refuses, and leaves the rest unread. Where [`HELD`] is asked for, it refuses when it is let go.
+async fn refuse(mut socket: TcpStream, refusal: &Refused, what: &str, state: &State) {
     let Refused {
-        path: _,
+        path,
         taken,
         status,
         kind,
         body,
     } = refusal;
     drop(socket.read_exact(&mut vec![0; *taken]).await);
+    if what[path.len()..].starts_with(HELD) {
+        let mut released = state.released.subscribe();
+        drop(released.wait_for(|released| *released).await);
+    }
     let length = body.len();
     let answer = format!(
         "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
