@@ -35,7 +35,9 @@ fn install(by: &ObjectId) -> Install {
     ]);
     let mut desired = desired_of(EngineKind::Flux);
     desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    let of = |snapshot| Install::new(&desired, snapshot, Some(Mending::default()));
+    let of = |snapshot: &BTreeMap<ObjectId, Value>| {
+        Install::new(&desired, snapshot, Some(Mending::default()))
+    };
     let plain = of(&BTreeMap::new());
     let gits = plain.wanted.keys().filter(|id| plain.may_be_gits(id));
     let snapshot = gits.map(|id| {
