@@ -301,9 +301,9 @@ impl Install {
         };
         let kinds = self.traits.children.iter().chain(others);
         let known = kinds.map(|kind| ObjectId::crd_of(*kind));
-        let changes = self.change().into_iter().filter(|change| !change.both);
-        let changed = changes.flat_map(|change| change.objects.iter().filter_map(Place::id));
-        let all = self.wanted.keys().cloned().chain(changed);
+        let open = self.change().into_iter().filter(|change| !change.both);
+        let places = open.flat_map(|change| change.objects.iter().filter_map(Place::id));
+        let all = self.wanted.keys().cloned().chain(places);
         all.filter(|id| id.kind == Kind::CustomResourceDefinition)
             .chain(known)
             .collect()

@@ -93,7 +93,11 @@ pub(crate) fn redis_hangs(world: &World, name: &str) {
     let what = "hanging Redis restarted";
     let told = world.case(&format!("{what}, commit pushed → applied"));
     // Without the hub nobody tells Argo CD of a push: it looks every minute and up to another one later, at what it remembers for a minute.
-    let bar = if world.hub.runs() { "≤ 60 s" } else { "≤ 180 s" };
+    let bar = if world.hub.runs() {
+        "≤ 60 s"
+    } else {
+        "≤ 180 s"
+    };
     figure("F55", &told, bar, shown(took));
     let took = until("other Applications are looked at", seconds(LIMIT), || {
         looked() > before

@@ -95,7 +95,10 @@ fn drops(cluster: &mut Cluster, all: &[ObjectId]) {
     says(cluster, all);
 }
 
-fn told(plan: &Plan) -> (Vec<(Class, &str)>, Vec<(&str, &str)>) {
+/// What is called by which class, and what is done to what.
+type Told<'a> = (Vec<(Class, &'a str)>, Vec<(&'a str, &'a str)>);
+
+fn told(plan: &Plan) -> Told<'_> {
     let all = plan.findings.iter();
     let all = all.map(|f| (f.class, f.object.name.as_str()));
     (all.collect(), writes(plan))
