@@ -53,9 +53,11 @@ fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool
     if said.is_refused(id) {
         return true;
     }
-    // What it has just taken over is listed when it is done with all of its commit.
+    // What it has just taken over is listed when it is done with all of its commit. It says that it is Ready in one write, and what
+    // it applied and lists in the next.
     let written = live.and_then(|live| live.written);
-    let done = was.as_ref() == Some(&owner) || said.is_done_since(written);
+    let done = !said.is_at_work() && said.is_done_since(written);
+    let done = was.as_ref() == Some(&owner) || done;
     done && said.lists(id) == Some(false)
 }
 
