@@ -303,8 +303,9 @@ fn pruned_again(
         return false;
     };
     let again = past.attempts.iter().any(|at| now - *at < AGAIN);
+    let under_way = health::revision(install, observed).is_none();
     let flux = install.traits.kind == EngineKind::Flux;
-    flux && again && quarantine::is_under_way(install, observed, id)
+    flux && again && under_way
 }
 
 fn missing(id: &ObjectId) -> Finding {

@@ -21,8 +21,7 @@ pub fn changed(
     let of_install = |id: &&ObjectId| id.kind.installable() && id.kind != Kind::Secret;
     let ids = install.wanted.keys().filter(of_install);
     let written = ids.filter_map(|id| observed.objects.get(id)?.written);
-    let without = history.without.values().copied().max();
-    written.max().max(history.last_write).max(without)
+    written.max().max(history.last_write)
 }
 
 /// Whether to take a snapshot now; `looked` is when that was done last. The first one is taken as soon as all works, for

@@ -13,8 +13,6 @@ use crate::support::{eventually, seconds, until};
 pub(super) struct Catalog {
     pub(super) world: World,
     pub(super) good: String,
-    /// Where the engine is in the catalog.
-    file: String,
 }
 
 impl Catalog {
@@ -27,38 +25,11 @@ impl Catalog {
         let install = Place::bundle(bundle);
         let world = World::open_from(name, "flux", &install);
         world.add();
-        let catalog = Self::new(world, patched(&install));
+        let good = patched(&install);
+        let catalog = Self { world, good };
         catalog.push(&catalog.good, "first");
-        catalog.owned();
-        catalog
-    }
-
-    /// The same, with the engine below a directory that a Kustomization of the root applies; `below` is that, as file and content.
-    pub(super) fn below(name: &str, (file, below): (&str, &str)) -> Self {
-        let install = Place::bundle("flux");
-        let world = World::open_from(name, "flux", &install);
-        world.add();
-        let file = (file.to_owned(), below.to_owned());
-        let catalog = Self {
-            file: "engine/install.yaml".to_owned(),
-            ..Self::new(world, patched(&install))
-        };
-        let engine = (catalog.file.clone(), marked(&catalog.good, "first"));
-        catalog.world.push_all(&[file, engine]);
-        catalog.owned();
-        catalog
-    }
-
-    /// With the engine as a file of the root's own.
-    pub(super) fn new(world: World, good: String) -> Self {
-        let file = format!("clusters/{CLUSTER}/engine.yaml");
-        Self { world, good, file }
-    }
-
-    /// The cluster is adopted, and what the catalog has of the engine is Git's.
-    fn owned(&self) {
-        let world = &self.world;
-        world.apply(&world.adopt);
+        catalog.world.apply(&catalog.world.adopt);
+        let world = &catalog.world;
         eventually("the first revision is applied", seconds(240), || {
             world.synced()
         });
@@ -69,12 +40,13 @@ impl Catalog {
             "Git owns the engine and a snapshot is kept",
             seconds(120),
             || {
-                let labels = self.controller("source-controller")["metadata"]["labels"].clone();
+                let labels = catalog.controller("source-controller")["metadata"]["labels"].clone();
                 !labels["kustomize.toolkit.fluxcd.io/name"].is_null()
-                    && self.has_patches()
-                    && self.condition("SnapshotFresh") == "True"
+                    && catalog.has_patches()
+                    && catalog.condition("SnapshotFresh") == "True"
             },
         );
+        catalog
     }
 
     /// Whether the patches of the catalog are live.
@@ -85,7 +57,11 @@ impl Catalog {
 
     /// Returns the commit's id.
     pub(super) fn push(&self, engine: &str, marker: &str) -> String {
-        self.world.push(&self.file, &marked(engine, marker))
+        let marked = format!(
+            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
+        );
+        self.world
+            .push(&format!("clusters/{CLUSTER}/engine.yaml"), &marked)
     }
 
     pub(super) fn controller(&self, name: &str) -> Value {
@@ -138,12 +114,6 @@ impl Catalog {
             c["status"].as_str().unwrap_or_default().to_owned()
         })
     }
-}
-
-fn marked(engine: &str, marker: &str) -> String {
-    format!(
-        "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
-    )
 }
 
 /// The install as a platform team has it in its catalog: with an argument and a limit of their own.
