@@ -177,11 +177,7 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
             let api = api(kube, kind, &install.namespace);
             Scope {
                 selector: selector(kind, install),
-                wanted: if kind == Kind::CustomResourceDefinition {
-                    install.crds()
-                } else {
-                    ids.cloned().collect()
-                },
+                wanted: ids.cloned().collect(),
                 rights: if kind.namespaced() {
                     rights.clone()
                 } else {
@@ -256,7 +252,9 @@ fn children_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
 fn kinds_below(install: &Install) -> impl Iterator<Item = Kind> {
     let kinds = install.traits.children.iter().copied();
     kinds.filter(|kind| {
-        let crd = ObjectId::crd_of(*kind);
+        let (group, _, plural) = kind.resource();
+        let crd = format!("{plural}.{group}");
+        let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
         install.wanted.contains_key(&crd)
     })
 }

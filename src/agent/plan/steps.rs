@@ -152,9 +152,12 @@ pub(super) fn releases(install: &Install, observed: &Observed, finding: &Finding
     match finding.class {
         Class::CrdTerminating | Class::SyncObjectsDeleted => vec![finding.object.clone()],
         Class::NamespaceTerminating => {
-            let crds = install.crds().into_iter();
-            crds.filter(|id| observed.objects.contains_key(id))
-                .collect()
+            let crds = install
+                .wanted
+                .keys()
+                .filter(|id| id.kind == Kind::CustomResourceDefinition);
+            let there = crds.filter(|id| observed.objects.contains_key(*id));
+            there.cloned().collect()
         }
         _ => Vec::new(),
     }
@@ -367,7 +370,12 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
         | Kind::AppProject
         | Kind::Application
         | Kind::ApplicationSet => {
-            let crd = ObjectId::crd_of(id.kind);
+            let (group, _, plural) = id.kind.resource();
+            let crd = ObjectId::new(
+                Kind::CustomResourceDefinition,
+                "",
+                &format!("{plural}.{group}"),
+            );
             let established = observed
                 .objects
                 .get(&crd)
