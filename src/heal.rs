@@ -18,6 +18,9 @@ pub const DUPLICATE_AGENT_NUMBER: u8 = 57;
 pub const DUPLICATE_AGENT_SEEN: &str = "at the hub: three times in ten minutes another agent with a cluster's keys took its line while the one before answered";
 pub const DUPLICATE_AGENT_ADVICE: &str = "find the other agent by its address: a copy of the cluster, or of its Secret linesman-keys; end it there ('kubectl delete namespace linesman' in the copy, which 'linesman cluster add' adopts under a name of its own); where it is not yours, 'linesman cluster revoke', then 'linesman cluster readopt' gives the cluster new keys";
 
+/// A class of the agent's own, of which the hub makes more than of others.
+pub const SOURCE_ALTERED: &str = "SourceAltered";
+
 /// Every class of fault; the agent's table of them is held against this list by a test.
 pub const CLASSES: [&str; 61] = [
     "AgentDrift",
@@ -74,7 +77,7 @@ pub const CLASSES: [&str; 61] = [
     "ScaledToZero",
     "ServiceAccountMissing",
     "SignatureFailed",
-    "SourceAltered",
+    SOURCE_ALTERED,
     "SuspendedByHuman",
     "SyncObjectsDeleted",
     "TwoInstalls",

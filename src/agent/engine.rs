@@ -154,6 +154,14 @@ fn traits_of(kind: EngineKind) -> &'static Traits {
     }
 }
 
+/// Whether a finalizer is of either engine.
+pub fn is_engines(finalizer: &str) -> bool {
+    let engines = [EngineKind::Flux, EngineKind::Argocd];
+    engines
+        .iter()
+        .any(|kind| traits_of(*kind).is_finalizer(finalizer))
+}
+
 /// What the agent makes for an engine beside the objects of its bundle, and what goes with the engine.
 pub fn extras(site: &Site) -> Vec<ObjectId> {
     let own: &[(Kind, &str)] = match site.traits.kind {

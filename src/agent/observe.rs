@@ -177,7 +177,11 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
             let api = api(kube, kind, &install.namespace);
             Scope {
                 selector: selector(kind, install),
-                wanted: ids.cloned().collect(),
+                wanted: if kind == Kind::CustomResourceDefinition {
+                    install.crds()
+                } else {
+                    ids.cloned().collect()
+                },
                 rights: if kind.namespaced() {
                     rights.clone()
                 } else {
@@ -252,9 +256,7 @@ fn children_of(kube: &kube::Client, install: &Install) -> Vec<Scope> {
 fn kinds_below(install: &Install) -> impl Iterator<Item = Kind> {
     let kinds = install.traits.children.iter().copied();
     kinds.filter(|kind| {
-        let (group, _, plural) = kind.resource();
-        let crd = format!("{plural}.{group}");
-        let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
+        let crd = ObjectId::crd_of(*kind);
         install.wanted.contains_key(&crd)
     })
 }

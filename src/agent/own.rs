@@ -96,6 +96,10 @@ impl Keeping {
             if stop.run_until_cancelled(look).await.is_none() {
                 return Ok(());
             }
+            // Of two replicas the one that leads keeps them.
+            let leads = self.term.holds();
+            self.metrics
+                .drifts(if leads { memory.open.len() } else { 0 });
             let wait = memory.wait();
             self.heart.rests(wait.max(SPACING));
             let pause = async {

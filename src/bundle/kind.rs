@@ -283,6 +283,13 @@ impl ObjectId {
             name: name.to_owned(),
         }
     }
+
+    /// The definition of a kind that is none of Kubernetes' own.
+    pub fn crd_of(kind: Kind) -> Self {
+        let (group, _, plural) = kind.resource();
+        let name = format!("{plural}.{group}");
+        Self::new(Kind::CustomResourceDefinition, "", &name)
+    }
 }
 
 /// As [`ObjectId`] is displayed, of a kind that is known.

@@ -99,6 +99,13 @@ impl HealMetrics {
         }
     }
 
+    /// How many of the agent's own objects differ now. Who keeps them is not who tells of the engine's faults.
+    pub fn drifts(&self, count: usize) {
+        let class = heal::class("AgentDrift");
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.faults.get_or_create(&Class { class }).set(count);
+    }
+
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "heals",
@@ -165,6 +172,7 @@ mod tests {
             metrics.ended(&heal(class));
         }
         metrics.faults([("ObjectMissing", 2), ("x", 1), ("y", 1)]);
+        metrics.drifts(2);
         metrics.faults([("ObjectMissing", 1)]);
         let text = metrics.text().unwrap();
         for line in [
@@ -173,6 +181,7 @@ mod tests {
             "linesman_heal_seconds_sum{class=\"ObjectMissing\",phase=\"restore\"} 3.0",
             "linesman_heal_seconds_bucket{le=\"2.0\",class=\"ObjectMissing\",phase=\"restore\"} 0",
             "linesman_heal_seconds_bucket{le=\"5.0\",class=\"ObjectMissing\",phase=\"restore\"} 1",
+            "linesman_faults{class=\"AgentDrift\"} 2",
             "linesman_faults{class=\"ObjectMissing\"} 1",
             "linesman_faults{class=\"other\"} 0",
         ] {

@@ -134,13 +134,16 @@ impl Hands<'_> {
         deleted >= since
     }
 
-    /// How the objects of one of the bundle's CRDs are served.
+    /// How the objects of a CRD are served: by the bundle, and of one that it does not have by itself.
     fn served(&self, crd: &ObjectId) -> Option<ApiResource> {
         let (plural, group) = crd.name.split_once('.')?;
-        let body = self.install.body(crd).unwrap_or_default();
-        let version = body
-            .pointer("/spec/versions/0/name")
-            .and_then(Value::as_str)
+        let live = || Some(self.observed.objects.get(crd)?.fields.clone());
+        let body = self.install.body(crd).or_else(live).unwrap_or_default();
+        let versions = body.pointer("/spec/versions").and_then(Value::as_array);
+        let stored = |v: &&Value| v.get("storage") == Some(&Value::Bool(true));
+        let version = versions
+            .and_then(|all| all.iter().find(stored).or_else(|| all.first()))
+            .and_then(|v| v.get("name")?.as_str())
             .unwrap_or("v1");
         let kind = body
             .pointer("/spec/names/kind")

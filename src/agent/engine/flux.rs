@@ -88,8 +88,7 @@ pub(super) fn parts(desired: &Desired) -> Parts {
     wanted.insert(sync.clone(), own(kustomization(desired)));
     let controller = ObjectId::new(Kind::Deployment, NAME, HELM);
     if wanted.contains_key(&controller) {
-        let canary = ObjectId::new(Kind::HelmRelease, NAME, CANARY);
-        wanted.insert(canary, own(helm_release()));
+        wanted.insert(canary(NAME), own(helm_release()));
     }
     Parts {
         traits: &TRAITS,
@@ -98,6 +97,11 @@ pub(super) fn parts(desired: &Desired) -> Parts {
         sync,
         secret,
     }
+}
+
+/// Where the [`CANARY`] is.
+pub fn canary(namespace: &str) -> ObjectId {
+    ObjectId::new(Kind::HelmRelease, namespace, CANARY)
 }
 
 /// Install values: without a notification-controller every event would be posted in vain inside each

@@ -1,6 +1,6 @@
 //! All that an engine of a cluster consists of, and what may become of each object of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ use super::{
     keeps_additions, labels,
 };
 use crate::agent::gate::policy::Mending;
-use crate::agent::plan::change::{Change, Form};
+use crate::agent::plan::change::{Change, Form, Place};
 use crate::agent::{Desired, Engine};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::keys::sha256;
 use crate::manifests;
-use crate::wire::api;
+use crate::wire::api::{self, EngineKind};
 use crate::wire::id::Digest;
 
 /// All that has to be true in the cluster: the planner's half of [`Desired`].
@@ -271,13 +271,29 @@ impl Install {
     /// What controllers are asked with that neither roots nor canaries are of, where the install has them.
     pub fn witnesses(&self) -> impl Iterator<Item = Kind> {
         let all = flux::WITNESSES.iter().filter(|(kind, name)| {
-            let (group, _, plural) = kind.resource();
-            let crd = format!("{plural}.{group}");
-            let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
+            let crd = ObjectId::crd_of(*kind);
             let controller = ObjectId::new(Kind::Deployment, &self.namespace, name);
             self.wanted.contains_key(&crd) && self.wanted.contains_key(&controller)
         });
         all.map(|(kind, _)| *kind)
+    }
+
+    /// The CRDs of the install, and those that a part of it which it no longer has may have left: they are never removed, and
+    /// nobody is there who would free their objects.
+    pub fn crds(&self) -> BTreeSet<ObjectId> {
+        let witnesses = flux::WITNESSES.map(|(kind, _)| kind);
+        let others: &[Kind] = match self.traits.kind {
+            EngineKind::Flux => &witnesses,
+            EngineKind::Argocd => &[],
+        };
+        let kinds = self.traits.children.iter().chain(others);
+        let known = kinds.map(|kind| ObjectId::crd_of(*kind));
+        let open = self.change().into_iter().filter(|change| !change.both);
+        let places = open.flat_map(|change| change.objects.iter().filter_map(Place::id));
+        let all = self.wanted.keys().cloned().chain(places);
+        all.filter(|id| id.kind == Kind::CustomResourceDefinition)
+            .chain(known)
+            .collect()
     }
 
     /// The controllers and what they need.

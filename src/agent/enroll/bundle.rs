@@ -164,18 +164,15 @@ impl Keeper {
         } else {
             Arc::new(self.fetch(&to.bundle).await?)
         };
-        let mut objects: Vec<change::Place> = change::places(&held.bundle).collect();
-        objects.extend(change::places(&bundle));
-        let both = change::is_of_both(&from, &held.form, &to, held.change.as_ref());
-        if both {
-            let extras = |kind| engine::extras(&Site::of(kind, &self.context.engines));
-            let extras = [EngineKind::Flux, EngineKind::Argocd].map(extras);
-            objects.extend(extras.iter().flatten().map(change::Place::of));
-        }
         let known = held.change.as_ref();
-        objects.extend(known.into_iter().flat_map(|c| c.objects.iter().cloned()));
-        objects.sort();
-        objects.dedup();
+        let both = change::is_of_both(&from, &held.form, &to, known);
+        let extras = if both {
+            let extras = |kind| engine::extras(&Site::of(kind, &self.context.engines));
+            [EngineKind::Flux, EngineKind::Argocd].map(extras).concat()
+        } else {
+            Vec::new()
+        };
+        let objects = change::all_places([&held.bundle, &bundle], &extras, known);
         info!(from = %from.bundle, to = %to.bundle, number = engine.change, "the engine changes");
         let change = Change {
             to: to.clone(),

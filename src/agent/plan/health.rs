@@ -7,6 +7,7 @@ use super::argocd;
 use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
+use super::quarantine::root::SUSPEND;
 use super::state::{History, Object, Observed, Pod, Probe};
 use super::{barred, busy, failed, full, latent, redis, silence, superseded, undecodable};
 use crate::agent::engine::Install;
@@ -215,20 +216,11 @@ pub(super) fn roots(
         let Some(live) = observed.objects.get(id) else {
             continue;
         };
-        let suspended = live.fields.pointer("/spec/suspend") == Some(&Value::Bool(true))
-            || live.annotation(SKIP) == Some("true");
-        if live.deleting.is_some() || suspended {
+        // Argo CD looks at nothing that says so.
+        if live.deleting.is_some() || live.annotation(SKIP) == Some("true") {
             continue;
         }
-        match install.traits.kind {
-            EngineKind::Flux => {
-                let mends = found.iter().any(|f| f.object == install.secret);
-                let old = mends || !is_said_anew(history, live);
-                let said = not_ready(id, live);
-                found.extend(said.filter(|f| f.class != Class::GitSecretBad || !old));
-            }
-            EngineKind::Argocd => application(now, install, history, (id, live), found),
-        }
+        complained(now, install, history, (id, live), found);
         let controller = install.controller(id);
         let up = answers(install, observed, &controller);
         let controller = &controller.name;
@@ -258,6 +250,28 @@ pub(super) fn roots(
             pods_of(observed, controller).any(|pod| is_silent(pod, now - limit, since(*p)))
         });
         found.extend(silent.map(|probe| wedged(id, probe)));
+    }
+}
+
+/// What a root says is wrong. Of one that is suspended that is old; but Flux' controllers answer for it as for any other.
+fn complained(
+    now: OffsetDateTime,
+    install: &Install,
+    history: &History,
+    (id, live): (&ObjectId, &Object),
+    found: &mut Vec<Finding>,
+) {
+    if live.fields.pointer(SUSPEND) == Some(&Value::Bool(true)) {
+        return;
+    }
+    match install.traits.kind {
+        EngineKind::Flux => {
+            let mends = found.iter().any(|f| f.object == install.secret);
+            let old = mends || !is_said_anew(history, live);
+            let said = not_ready(id, live);
+            found.extend(said.filter(|f| f.class != Class::GitSecretBad || !old));
+        }
+        EngineKind::Argocd => application(now, install, history, (id, live), found),
     }
 }
 
@@ -398,8 +412,9 @@ pub(super) fn root_fault(reason: &str, message: &str) -> Option<Class> {
         "ArtifactFailed" => Class::ArtifactUnreachable,
         "BuildFailed" if has(&["path not found"]) => Class::PathMissing,
         "BuildFailed" => Class::BuildFailed,
-        "ReconciliationFailed" => Class::ApplyFailed,
-        "HealthCheckFailed" => Class::HealthCheckFailed,
+        "ReconciliationFailed" | "PruneFailed" | "InvalidCELExpression" => Class::ApplyFailed,
+        // Canceled by the next try before all was well.
+        "HealthCheckFailed" | "HealthCheckCanceled" => Class::HealthCheckFailed,
         "DependencyNotReady" => Class::DependencyNotReady,
         _ => return None,
     };

@@ -109,9 +109,7 @@ impl History {
         let mut known: BTreeMap<ObjectId, BTreeSet<String>> = BTreeMap::new();
         let burst = burst::is_on(install, observed);
         for (id, (at, keepsake)) in observed.lost.iter() {
-            let (group, _, plural) = id.kind.resource();
-            let crd = format!("{plural}.{group}");
-            let crd = ObjectId::new(Kind::CustomResourceDefinition, "", &crd);
+            let crd = ObjectId::crd_of(id.kind);
             let live = observed.objects.get(&crd);
             let dead = live.is_none_or(|crd| crd.deleting.is_some());
             // Of a clock that was set back, it may lie ahead.

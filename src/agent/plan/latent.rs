@@ -46,13 +46,25 @@ pub(super) fn latent(
     let others: Vec<&str> = others.map(String::as_str).take(NAMED).collect();
     if !others.is_empty() {
         let text = format!(
-            "controllers of {} run in namespace {}, which is this install, and in {}",
+            "controllers of {} run in namespace {}, which is this install, and in {}{}",
             install.traits.kind,
             install.namespace,
-            others.join(", ")
+            others.join(", "),
+            shared(install, observed),
         );
         found.push(Finding::new(Class::TwoInstalls, &namespace, text));
     }
+}
+
+/// What the root Application has in common with another one, in Argo CD's words. By itself that says nothing of a second install.
+fn shared(install: &Install, observed: &Observed) -> String {
+    let root = observed.objects.get(&install.sync);
+    let conditions = root.and_then(|root| root.fields.pointer("/status/conditions")?.as_array());
+    let text = |c: &Value, name: &str| c.get(name)?.as_str().map(str::to_owned);
+    let mut all = conditions.into_iter().flatten();
+    let warning = all.find(|c| text(c, "type").as_deref() == Some("SharedResourceWarning"));
+    let said = warning.and_then(|c| text(c, "message"));
+    said.map_or_else(String::new, |said| format!("; the root says: {said}"))
 }
 
 /// A Kubernetes that the engine's version was not made for.

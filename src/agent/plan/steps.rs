@@ -152,12 +152,9 @@ pub(super) fn releases(install: &Install, observed: &Observed, finding: &Finding
     match finding.class {
         Class::CrdTerminating | Class::SyncObjectsDeleted => vec![finding.object.clone()],
         Class::NamespaceTerminating => {
-            let crds = install
-                .wanted
-                .keys()
-                .filter(|id| id.kind == Kind::CustomResourceDefinition);
-            let there = crds.filter(|id| observed.objects.contains_key(*id));
-            there.cloned().collect()
+            let crds = install.crds().into_iter();
+            crds.filter(|id| observed.objects.contains_key(id))
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -370,12 +367,7 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
         | Kind::AppProject
         | Kind::Application
         | Kind::ApplicationSet => {
-            let (group, _, plural) = id.kind.resource();
-            let crd = ObjectId::new(
-                Kind::CustomResourceDefinition,
-                "",
-                &format!("{plural}.{group}"),
-            );
+            let crd = ObjectId::crd_of(id.kind);
             let established = observed
                 .objects
                 .get(&crd)

@@ -227,6 +227,45 @@ fn a_suspended_root_is_reported_and_left_suspended() {
     assert!(plan.steps.iter().all(|s| s.action == Action::Nudge));
 }
 
+/// F12, F29: while a person holds the delivery a controller may hang as well. It alone is restarted, and the delivery stays held.
+#[test]
+fn a_controller_that_hangs_under_a_suspended_root_is_restarted() {
+    for (kind, app) in [
+        (Kind::GitRepository, "source-controller"),
+        (Kind::Kustomization, "kustomize-controller"),
+    ] {
+        let mut cluster = Cluster::working();
+        let root = cluster.install.roots().find(|id| id.kind == kind).unwrap();
+        let root = root.clone();
+        let asked = rfc3339(cluster.now);
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["spec"]["suspend"] = json!(true);
+        live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+        cluster.now += Duration::seconds(91);
+        let plan = cluster.plan();
+        let found = plan.findings.iter().map(|f| (f.class, f.object.clone()));
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [
+                (Class::SuspendedByHuman, root.clone()),
+                (Class::QueueWedged, root.clone()),
+            ]
+        );
+        let acts = plan.steps.iter().filter(|s| s.action != Action::Nudge);
+        let acts = acts.map(|s| (s.action.as_str(), s.target.clone()));
+        let controller = ObjectId::new(Kind::Deployment, "flux-system", app);
+        assert_eq!(acts.collect::<Vec<_>>(), [("restart", controller)]);
+        for _ in 0..40 {
+            cluster.round();
+            cluster.now += Duration::seconds(30);
+        }
+        assert_eq!(
+            cluster.objects[&root].fields["spec"]["suspend"],
+            json!(true)
+        );
+    }
+}
+
 #[test]
 fn a_wedged_controller_is_restarted_and_a_busy_one_is_not() {
     let mut cluster = Cluster::working();

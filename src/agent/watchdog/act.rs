@@ -160,6 +160,7 @@ pub(super) fn is_dying(install: &Install, observed: &Observed) -> bool {
     let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
         matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
             && live.deleting.is_some()
+            && install.wanted.contains_key(id)
     };
     observed.objects.iter().any(dies) || burst::is_on(install, observed)
 }

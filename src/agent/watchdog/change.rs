@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
-use kube::api::{DeleteParams, DynamicObject, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use serde_json::json;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Watchdog;
 use crate::agent::apply::CALL;
-use crate::agent::engine::{Install, MANAGER, Site, is_git_owned};
+use crate::agent::engine::{GUARD, Install, MANAGER, Site, is_engines, is_git_owned};
 use crate::agent::fault::Stage;
 use crate::agent::observe::api;
 use crate::agent::plan::change::{self, Change, Progress, Seen};
@@ -243,10 +244,11 @@ async fn trim(kube: &Client, id: &ObjectId) -> Result<()> {
         info!(object = %id, "left over, and left to whoever else wrote it");
         return Ok(());
     }
+    let version = freed(&api, id, &live).await?;
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: live.metadata.uid.clone(),
-            resource_version: None,
+            resource_version: version,
         }),
         ..DeleteParams::background()
     };
@@ -263,10 +265,37 @@ async fn trim(kube: &Client, id: &ObjectId) -> Result<()> {
     Ok(())
 }
 
+/// Takes an engine's finalizers from an object that is about to go: who would take them may go before it, and its Namespace could
+/// never end. Its version after that: one that a controller has pinned once more meanwhile is freed anew. None = nothing was done.
+async fn freed(
+    api: &Api<DynamicObject>,
+    id: &ObjectId,
+    live: &DynamicObject,
+) -> Result<Option<String>> {
+    let all = live.metadata.finalizers.as_deref().unwrap_or_default();
+    let rest: Vec<&String> = all.iter().filter(|f| !is_engines(f)).collect();
+    if rest.len() == all.len() {
+        return Ok(None);
+    }
+    let patch = Patch::Merge(json!({"metadata": {
+        "finalizers": rest, "uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version,
+    }}));
+    let params = PatchParams {
+        field_manager: Some(GUARD.to_owned()),
+        ..PatchParams::default()
+    };
+    let call = api.patch(&id.name, &params, &patch);
+    match timeout(CALL, call).await.context("no answer in time")? {
+        Ok(live) => Ok(live.metadata.resource_version),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("free {id}")),
+    }
+}
+
 fn is_ours(live: &DynamicObject) -> bool {
     let managers = live.metadata.managed_fields.iter().flatten();
     let mut managers = managers.filter_map(|entry| entry.manager.as_deref());
-    let labels = serde_json::json!({"metadata": {
+    let labels = json!({"metadata": {
         "labels": live.metadata.labels, "annotations": live.metadata.annotations,
     }});
     managers.any(|manager| manager == MANAGER) && !is_git_owned(&labels)

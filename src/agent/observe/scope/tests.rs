@@ -307,6 +307,30 @@ async fn what_lost_its_label_is_not_taken_for_gone() {
     observing.join_next().await.unwrap().unwrap();
 }
 
+/// W10: CRDs are never removed, and their objects are let go when the Namespace is deleted.
+#[tokio::test]
+async fn the_crd_of_a_part_that_has_gone_is_known() {
+    let install = install_of(EngineKind::Flux);
+    let extent = crate::manifests::scope::Extent::Cluster;
+    let scopes = scopes_of(&refusing(), &install, extent);
+    let crds = |s: &&Scope| matches!(s.what, What::Objects(Kind::CustomResourceDefinition));
+    let scope = scopes.iter().find(crds).unwrap();
+    let known = |name: &str| {
+        let id = ObjectId::new(Kind::CustomResourceDefinition, "", name);
+        scope.wanted.contains(&id)
+    };
+    assert_eq!(
+        [
+            "kustomizations.kustomize.toolkit.fluxcd.io",
+            "helmreleases.helm.toolkit.fluxcd.io",
+            "receivers.notification.toolkit.fluxcd.io",
+            "applications.argoproj.io",
+        ]
+        .map(known),
+        [true, true, true, false]
+    );
+}
+
 /// F33: what of Kubernetes' own could be in the way of the engine, as lists and watches tell.
 #[tokio::test]
 async fn policies_of_others_are_known_by_name() {

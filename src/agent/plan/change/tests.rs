@@ -1,5 +1,10 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::*;
-use crate::agent::plan::tests::{Cluster, Damage};
+use crate::agent::engine::flux::HELM;
+use crate::agent::gate::policy::Mending;
+use crate::agent::plan::tests::{Cluster, Damage, bundle_of, desired_of, flux};
 use crate::agent::plan::{self, Action, Class};
 use crate::clock::rfc3339;
 
@@ -204,6 +209,32 @@ fn what_no_bundle_that_stays_has_goes_in_reverse_but_no_crd_and_no_namespace() {
             "ServiceAccount flux-system/source-watcher"
         ]
     );
+}
+
+/// W10: what helm-controller is asked with is in no bundle, and pinned by it.
+#[test]
+fn what_helm_controller_is_asked_with_goes_before_it_where_the_install_has_it_no_more() {
+    let without = Cluster::working().install;
+    let mut objects = flux();
+    objects.push((Kind::Deployment, HELM));
+    let mut desired = desired_of(EngineKind::Flux);
+    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
+    let with = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    let left = |from: &Install, to: &Install| {
+        let mut gone = change(1, 2, false);
+        gone.objects = all_places([&from.bundle, &to.bundle], &[], None);
+        let left = surplus(&gone, to);
+        left.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (probe, controller) = (
+        "HelmRelease flux-system/linesman-probe",
+        "Deployment flux-system/helm-controller",
+    );
+    assert_eq!(left(&with, &without), [probe, controller]);
+    assert_eq!(left(&without, &with), [""; 0]);
+    assert_eq!(left(&with, &with), [""; 0]);
+    // Left there by an agent that did not take it away.
+    assert_eq!(left(&without, &without), [probe]);
 }
 
 #[test]

@@ -112,7 +112,7 @@ faults! {
               install is created as `ObjectMissing`";
         advice "";
     QueueWedged: 12, Budget::PerHour(3), 0 s;
-        seen "a probe of a root, of the suspended HelmRelease `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
+        seen "a probe of a root (of Flux also of one that is suspended), of the suspended HelmRelease `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
               and of an ImageRepository or ImageUpdateAutomation, or longer where a scan may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
               Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too";
@@ -215,7 +215,7 @@ faults! {
     SuspendedByHuman: 29, Budget::Report, 0 s;
         seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit. What a commit stopped is `SourceAltered`";
         evidence "who set the field, and when";
-        does "reports, and leaves it suspended: that is how people stop a delivery. Where a maintenance window ends over it, as over any fault, \
+        does "reports, and leaves it suspended: that is how people stop a delivery. What it said before is not told of any more; that Flux' controllers answer for it is (`QueueWedged`). Where a maintenance window ends over it, as over any fault, \
               that is an alarm";
         advice "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'; in Argo CD switch spec.syncPolicy.automated on again";
     SignatureFailed: 30, Budget::Report, 10 s;
@@ -270,13 +270,13 @@ faults! {
         does "reports: a commit is applied as a whole or not at all";
         advice "mend the catalog: the message names the file or object";
     ApplyFailed: 39, Budget::Report, 60 s;
-        seen "a sync object's content is refused by the API server, or a Helm release fails";
+        seen "a sync object's content is refused by the API server, or what left it cannot be deleted, or one of its CEL expressions is invalid; or a Helm release fails";
         evidence "the engine's message, which names the object";
         does "reports. An object of the engine that is refused while the agent owns fields of it, too, is given to the engine, which is \
               asked to try again";
         advice "mend the catalog: the message names the file or object";
     HealthCheckFailed: 40, Budget::Report, 60 s;
-        seen "what a sync object brought does not become healthy";
+        seen "what a sync object brought does not become healthy, or did not before the next try";
         evidence "the engine's message, which names the object";
         does "reports";
         advice "look at the object that the message names";
@@ -312,7 +312,7 @@ faults! {
         advice "decide who manages the engine: remove the other manager, or this cluster's adoption";
     TwoInstalls: 46, Budget::Report, 60 s;
         seen "controllers of a second install of the engine run in another namespace";
-        evidence "both namespaces";
+        evidence "both namespaces; in Argo CD an object that both bring, where the root has a `SharedResourceWarning`";
         does "reports: which of them is wanted is for people to say";
         advice "remove one of the two installs: both reconcile the same objects";
     ClockSkew: 47, Budget::Report, 60 s;

@@ -216,7 +216,10 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
         ),
         ("BuildFailed", "", Some(Class::BuildFailed)),
         ("ReconciliationFailed", "", Some(Class::ApplyFailed)),
+        ("PruneFailed", "", Some(Class::ApplyFailed)),
+        ("InvalidCELExpression", "", Some(Class::ApplyFailed)),
         ("HealthCheckFailed", "", Some(Class::HealthCheckFailed)),
+        ("HealthCheckCanceled", "", Some(Class::HealthCheckFailed)),
         ("DependencyNotReady", "", Some(Class::DependencyNotReady)),
         ("Progressing", "", None),
     ] {
@@ -449,7 +452,8 @@ fn a_controller_has_the_whole_time_from_when_it_could_answer() {
         let sync = cluster.install.sync.clone();
         cluster.objects.get_mut(&sync).unwrap().deleting = Some(cluster.now);
     }));
-    assert!(!silent(&|cluster| {
+    // Flux answers for what is suspended, too.
+    assert!(silent(&|cluster| {
         let sync = cluster.install.sync.clone();
         cluster.objects.get_mut(&sync).unwrap().fields["spec"]["suspend"] = json!(true);
     }));
@@ -458,6 +462,49 @@ fn a_controller_has_the_whole_time_from_when_it_could_answer() {
         let live = cluster.objects.get_mut(&sync).unwrap();
         live.fields["metadata"]["annotations"][SKIP] = json!("true");
     }));
+}
+
+/// F29: what a suspended root said before it was suspended is old; that it owes an answer is not.
+#[test]
+fn a_suspended_root_is_asked_and_its_old_words_are_not_heard() {
+    let said = |suspended: bool, answered: bool| {
+        let mut cluster = Cluster::working();
+        let roots = [cluster.install.source.clone(), cluster.install.sync.clone()];
+        let at = rfc3339(cluster.now);
+        for id in &roots {
+            let live = cluster.objects.get_mut(id).unwrap();
+            live.fields["spec"]["suspend"] = json!(suspended);
+            live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(at);
+            if answered {
+                live.fields["status"]["lastHandledReconcileAt"] = json!(at);
+            }
+            live.fields["status"]["conditions"] = json!([
+                {"type": "Ready", "status": "False", "reason": "BuildFailed", "message": "bad"},
+            ]);
+        }
+        cluster.now += Duration::seconds(91);
+        let found = of_roots(&cluster, &cluster.observed());
+        let class = |id: &ObjectId| {
+            let of = found.iter().filter(|(_, object)| object == id);
+            of.map(|(class, _)| *class).collect::<Vec<_>>()
+        };
+        [class(&roots[0]), class(&roots[1])]
+    };
+    let both = |classes: &[Class]| [classes.to_vec(), classes.to_vec()];
+    assert_eq!(
+        [
+            said(false, true),
+            said(false, false),
+            said(true, true),
+            said(true, false),
+        ],
+        [
+            both(&[Class::BuildFailed]),
+            both(&[Class::BuildFailed, Class::QueueWedged]),
+            both(&[]),
+            both(&[Class::QueueWedged]),
+        ]
+    );
 }
 
 /// Argo CD's controller has no liveness probe: it counts as up while it runs.

@@ -320,6 +320,37 @@ fn a_second_install_and_a_wrong_clock_are_told_in_full() {
     assert_eq!(said, expected);
 }
 
+/// F46: what two of them bring, Argo CD names.
+#[test]
+fn what_the_root_shares_with_a_second_argo_cd_is_told_with_it() {
+    let cluster = Cluster::working_of(EngineKind::Argocd);
+    let said = |warns: bool, other: &[&str]| {
+        let mut observed = cluster.observed();
+        observed.elsewhere = other.iter().map(|n| (*n).to_owned()).collect();
+        let mut root = observed.objects[&cluster.install.sync].as_ref().clone();
+        if warns {
+            let message = "ConfigMap/a is part of applications argocd/root and gitops/root";
+            root.fields["status"]["conditions"] =
+                json!([{"type": "SharedResourceWarning", "message": message}]);
+        }
+        let root = Arc::new(root);
+        observed.objects.insert(cluster.install.sync.clone(), root);
+        let mut found = Vec::new();
+        latent(cluster.now, &cluster.install, &observed, &mut found);
+        let two = found.into_iter().filter(|f| f.class == Class::TwoInstalls);
+        two.map(|f| f.evidence).collect::<Vec<_>>()
+    };
+    let two = "controllers of argocd run in namespace argocd, which is this install, and in gitops";
+    let shares = "; the root says: ConfigMap/a is part of applications argocd/root and gitops/root";
+    assert_eq!(said(false, &["argocd", "gitops"]), [two]);
+    assert_eq!(
+        said(true, &["argocd", "gitops"]),
+        [format!("{two}{shares}")]
+    );
+    // Two Applications of one install may share an object, too.
+    assert_eq!(said(true, &["argocd"]), [""; 0]);
+}
+
 /// F47: Go's words name both times; of others it is known only that a certificate is of the future.
 #[test]
 fn a_certificate_that_is_not_valid_yet_tells_of_a_wrong_clock() {

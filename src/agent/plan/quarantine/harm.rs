@@ -190,6 +190,8 @@ fn stops(kind: Kind, class: Class) -> bool {
 /// Whether it can be why a root complains.
 fn disturbs(id: &ObjectId, class: Class, text: &str) -> bool {
     match class {
+        // What the guard policy keeps is no want of rights; rights that are gone show as soon as something is applied.
+        Class::ApplyFailed if text.starts_with("PruneFailed") => false,
         Class::ApplyFailed | Class::BuildFailed if text.contains("forbidden") => id.kind.is_rbac(),
         Class::ArtifactUnreachable | Class::RedisDown => matches!(
             id.kind,

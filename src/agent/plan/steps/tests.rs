@@ -1,8 +1,12 @@
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use time::Duration;
 
 use super::*;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::gate::policy::Mending;
+use crate::agent::plan::change::{Change, Place};
+use crate::agent::plan::tests::{Cluster, desired_of};
 
 const SOURCES: &str = "gitrepositories.source.toolkit.fluxcd.io";
 const SYNCS: &str = "kustomizations.kustomize.toolkit.fluxcd.io";
@@ -183,6 +187,48 @@ fn a_dying_namespace_costs_rights_and_controllers_once_and_frees_the_crds_that_a
     live.fields["spec"]["replicas"] = json!(1);
     live.deleting = Some(cluster.now);
     assert_eq!(now(&cluster), [cut(&cluster, &rights[1]), release(SYNCS)]);
+}
+
+/// W10: a part of the engine that it has no more leaves its CRD, and people's objects that nobody frees.
+#[test]
+fn objects_of_a_part_that_has_gone_are_let_go_with_the_namespace() {
+    const RELEASES: &str = "helmreleases.helm.toolkit.fluxcd.io";
+    const POLICIES: &str = "imagepolicies.image.toolkit.fluxcd.io";
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let mut cluster = Cluster::working();
+    let left = cluster.objects[&crd(SOURCES)].clone();
+    let released = |cluster: &Cluster| {
+        let taken = taken(cluster, Class::NamespaceTerminating, &namespace, "");
+        let released = taken.into_iter().filter(|(a, _)| *a == Action::Release);
+        released.map(|(_, id)| id).collect::<Vec<_>>()
+    };
+    assert_eq!(released(&cluster), [crd(SOURCES), crd(SYNCS)]);
+    cluster.objects.insert(crd(RELEASES), left.clone());
+    assert_eq!(
+        released(&cluster),
+        [crd(SOURCES), crd(RELEASES), crd(SYNCS)]
+    );
+    // Of a change under way it is also known what is of no kind that the agent knows.
+    cluster.objects.insert(crd(POLICIES), left);
+    assert_eq!(released(&cluster).len(), 3);
+    let mut desired = desired_of(EngineKind::Flux);
+    let form = desired.install.form.clone();
+    desired.install.change = Some(Change {
+        from: form.clone(),
+        to: form,
+        number: 7,
+        since: "2026-01-02T03:00:00Z".to_owned(),
+        within: 300,
+        both: false,
+        objects: vec![Place::of(&crd(POLICIES))],
+        failed: None,
+        ending: None,
+    });
+    cluster.install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    assert_eq!(
+        released(&cluster),
+        [crd(SOURCES), crd(RELEASES), crd(POLICIES), crd(SYNCS),]
+    );
 }
 
 /// W11.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Seen, Severity, cut};
-use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
+use crate::heal::{AGENT_LOST, DUPLICATE_AGENT, SOURCE_ALTERED};
 use crate::hub::lost::fault::words;
 use crate::wire::report::{Condition, ConditionType, Phase, Status};
 
@@ -54,8 +54,8 @@ pub(super) fn found(seen: &Seen) -> Look {
     for heal in &seen.heals {
         let text = cut(&format!("{}: {}", heal.object, heal.evidence));
         let severity = match heal.class.as_str() {
-            // Somebody may have a copy of the cluster's keys.
-            DUPLICATE_AGENT => Severity::Critical,
+            // Somebody may have a copy of the cluster's keys, or would have the cluster follow him.
+            DUPLICATE_AGENT | SOURCE_ALTERED => Severity::Critical,
             _ => Severity::Warning,
         };
         found
@@ -65,6 +65,8 @@ pub(super) fn found(seen: &Seen) -> Look {
     for condition in &seen.conditions {
         if let Some((class, severity)) = judge(condition) {
             let text = cut(&condition.message);
+            let told = found.get(&class).map(|told| told.severity);
+            let severity = told.map_or(severity, |told| told.max(severity));
             found.insert(class, Found { severity, text });
         }
     }

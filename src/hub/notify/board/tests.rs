@@ -124,6 +124,26 @@ fn a_duplicate_agent_is_told_at_once_as_the_worst() {
     assert_eq!(told, [(State::Open, Severity::Critical, "DuplicateAgent")]);
 }
 
+/// F28: whoever leads a root elsewhere would have the cluster follow him. What a condition says of it makes it no less.
+#[test]
+fn a_root_that_is_led_elsewhere_is_told_as_the_worst() {
+    let mut board = Board::default();
+    let mut led = with(
+        "eu1",
+        ConditionType::Quarantined,
+        Status::True,
+        "SourceAltered",
+    );
+    led.heals = vec![heal("SourceAltered", HealResult::Reported)];
+    let mut notices = board.look(START, REMIND, std::slice::from_ref(&led));
+    notices.extend(board.look(START + Duration::minutes(1), REMIND, &[led]));
+    let told: Vec<_> = notices
+        .iter()
+        .map(|n| (n.state, n.severity, n.class.as_str()))
+        .collect();
+    assert_eq!(told, [(State::Open, Severity::Critical, "SourceAltered")]);
+}
+
 #[test]
 fn what_comes_and_goes_is_one_trouble() {
     let mut board = Board::default();

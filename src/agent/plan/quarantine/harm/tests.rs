@@ -377,6 +377,9 @@ fn a_complaint_blames_what_can_be_its_cause() {
         assert!(disturbs(&id(blamed), class, text), "{class} {blamed}");
         assert!(!disturbs(&id(not), class, text), "{class} {not}");
     }
+    // The guard policy's word against a commit that removes the engine.
+    let kept = "PruneFailed: delete failed, errors: Namespace/flux-system delete failed: forbidden";
+    assert!(!disturbs(&id(Kind::ClusterRole), Class::ApplyFailed, kept));
     for class in [
         Class::KeyRevoked,
         Class::HostKeyMismatch,
