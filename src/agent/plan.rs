@@ -99,8 +99,8 @@ pub fn plan(
     observed: &Observed,
     history: &History,
 ) -> Plan {
-    let taken = ownership::taken(install, observed);
-    let shielded = quarantine::shield::shielded(&taken, observed);
+    let in_force = ownership::in_force(now, install, observed, history);
+    let shielded = quarantine::shield::shielded(&in_force, observed);
     let install = shielded.as_ref();
     let mut findings = find::find(now, install, observed, history);
     let mode = window::mode(now, install, observed, &findings);

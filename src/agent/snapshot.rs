@@ -1,6 +1,6 @@
 //! The last known good install: keep it, load it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -36,6 +36,8 @@ const MAX_PLAIN: u64 = 32 << 20;
 /// What a snapshot's ConfigMap has them under.
 const OBJECTS: &str = "objects.zst";
 const ADDED: &str = "added.zst";
+/// Of each object that the engine does without kind and place, as JSON.
+const DROPPED: &str = "dropped";
 
 /// One last known good state.
 #[derive(Debug, Clone)]
@@ -50,6 +52,8 @@ pub struct Snapshot {
     pub objects: BTreeMap<ObjectId, Value>,
     /// What others had set on controllers and accounts of ours, by their place.
     pub added: BTreeMap<ObjectId, Value>,
+    /// What of the bundle Git's version of the engine does without.
+    pub dropped: BTreeSet<ObjectId>,
 }
 
 /// The newest snapshot that is whole, and what is wrong with others, for people.
@@ -115,6 +119,10 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
         Some(digest) => unpacked(map, ADDED, digest)?.unwrap_or_default(),
         None => BTreeMap::new(),
     };
+    let dropped = data
+        .get(DROPPED)
+        .map_or(Ok(Vec::new()), |all| serde_json::from_str(all));
+    let dropped: Vec<Value> = dropped.context("read what was dropped")?;
     Ok(Snapshot {
         number,
         taken,
@@ -122,6 +130,7 @@ fn read(map: &ConfigMap) -> Result<Snapshot> {
         engine,
         objects,
         added,
+        dropped: dropped.iter().filter_map(place).collect(),
     })
 }
 
@@ -143,8 +152,8 @@ fn unpacked(
     Ok(Some(objects.collect()))
 }
 
-/// Reads the install's objects as they were set, and keeps them if they differ from `last`. Secrets are left out. It is
-/// `observed` that was found to work: with a commit that has come since then nothing is kept.
+/// Reads the install's objects, as it is in force, as they were set, and keeps them if they differ from `last`. Secrets are left
+/// out. It is `observed` that was found to work: with a commit that has come since then nothing is kept.
 pub async fn take(
     kube: &Client,
     namespace: &str,
@@ -173,7 +182,9 @@ pub async fn take(
     let plain = serde_json::to_vec(&all).context("write the objects")?;
     let digest = sha256_hex(&plain);
     let taken = clock::now();
-    if let Some(last) = last.filter(|l| l.digest == digest && l.added == added) {
+    let dropped = install.dropped.clone();
+    let same = |l: &&Snapshot| l.digest == digest && l.added == added && l.dropped == dropped;
+    if let Some(last) = last.filter(same) {
         return Ok(last.clone());
     }
     let total = objects.len();
@@ -185,6 +196,7 @@ pub async fn take(
         engine: Some(install.traits.kind),
         objects,
         added,
+        dropped,
     };
     store(kube, namespace, &snapshot, &plain).await?;
     info!(number = snapshot.number, objects = total, "snapshot kept");
@@ -269,11 +281,22 @@ fn without_hold(object: &mut Value) {
     }
 }
 
+/// As much of an object as says where it is.
+fn stub(id: &ObjectId) -> Value {
+    let mut metadata = json!({"name": id.name});
+    if !id.namespace.is_empty() {
+        metadata["namespace"] = json!(id.namespace);
+    }
+    json!({"apiVersion": id.kind.api_version(), "kind": id.kind.as_str(), "metadata": metadata})
+}
+
 async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]) -> Result<()> {
     let packed = bundle::compress(plain);
     let all: Vec<&Value> = snapshot.added.values().collect();
     let added = serde_json::to_vec(&all).context("write what others added")?;
     let packed_added = bundle::compress(&added);
+    let dropped: Vec<Value> = snapshot.dropped.iter().map(stub).collect();
+    let dropped = json!(dropped).to_string();
     let length = packed.len() + packed_added.len();
     ensure!(
         length <= MAX_PACKED,
@@ -289,6 +312,7 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
             "taken": clock::rfc3339(snapshot.taken),
             "sha256": snapshot.digest,
             "added": sha256_hex(&added),
+            DROPPED: dropped,
             "engine": snapshot.engine.map(|engine| engine.to_string()).unwrap_or_default(),
         },
         "binaryData": {OBJECTS: STANDARD.encode(&packed), ADDED: STANDARD.encode(&packed_added)},

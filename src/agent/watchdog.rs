@@ -14,7 +14,7 @@ use super::diagnose::Question;
 use super::engine::Install;
 use super::observe::{self, View};
 use super::plan::quarantine;
-use super::plan::{self, History, Mode, Observed, Plan, health, window};
+use super::plan::{self, History, Mode, Observed, Plan, health, ownership, window};
 use super::saves::Saves;
 use super::snapshot::{self, Snapshot};
 use super::{Desired, Hint, News};
@@ -316,13 +316,14 @@ impl Watchdog {
         let revision = health::revision(install, observed).unwrap_or_default();
         let tried = quarantine::commit(install, observed, &install.sync);
         let (now, history) = (clock::now(), &self.history);
+        let in_force = ownership::in_force(now, install, observed, history);
         let overdue = window::overdue(now, install, observed, history, &plan.findings);
         let moment = record::Moment {
             now,
             plan,
             history: &self.history,
             observed,
-            proven: health::proven_since(install, observed),
+            proven: health::proven_since(&in_force, observed),
             revision: &revision,
             tried: &tried,
             applier: install.traits.applier,

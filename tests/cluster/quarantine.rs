@@ -87,7 +87,7 @@ fn a_commit_that_breaks_the_engine_is_held_back_until_one_mends_it() {
     an_image_that_came_later(&catalog);
     a_controller_that_is_deaf(&catalog);
     a_good_commit(&catalog);
-    an_engine_that_is_removed(&catalog);
+    an_engine_that_is_removed(&catalog, "");
     catalog.world.close();
 }
 
@@ -275,8 +275,8 @@ fn a_good_commit(catalog: &Catalog) {
     catalog.told("Quarantined", "False");
 }
 
-/// W19: Flux prunes itself, as far as the guard lets it.
-fn an_engine_that_is_removed(catalog: &Catalog) {
+/// W19: Flux prunes itself, as far as the guard lets it. `by` = what brings it, where that is not the root.
+fn an_engine_that_is_removed(catalog: &Catalog, by: &str) {
     let world = &catalog.world;
     let marker = "/api/v1/namespaces/default/configmaps/marker";
     let workloads = [
@@ -299,7 +299,9 @@ fn an_engine_that_is_removed(catalog: &Catalog) {
     assert!(took <= seconds(180), "{took:?}");
     figure(
         "W19",
-        &world.case("commit that removes the engine: first controller pruned → held, function"),
+        &world.case(&format!(
+            "commit that removes the engine{by}: first controller pruned → held, function"
+        )),
         "≤ 180 s",
         shown(took),
     );
@@ -316,7 +318,9 @@ fn an_engine_that_is_removed(catalog: &Catalog) {
     });
     figure(
         "W19",
-        &world.case("commit that brings the engine back pushed → given back to Git"),
+        &world.case(&format!(
+            "commit that brings the engine{by} back pushed → given back to Git"
+        )),
         "≤ 300 s",
         shown(took),
     );

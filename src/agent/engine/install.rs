@@ -35,6 +35,8 @@ pub struct Install {
     /// Name of the cluster: the seed of all jitter.
     pub cluster: String,
     pub bundle: Arc<Bundle>,
+    /// What of its bundle Git's version of the engine does without: where it is not there, that is as it has to be.
+    pub dropped: BTreeSet<ObjectId>,
     /// A change of it is under way: objects change stage by stage, and what differs meanwhile is no fault.
     pub changing: bool,
     /// The same text for the same install: what an episode of adoption is about.
@@ -114,6 +116,7 @@ impl Install {
             cluster: desired.assignment.cluster.name.as_str().to_owned(),
             digest: Digest::from_bytes(sha256(known.as_bytes())),
             bundle: Arc::clone(&desired.install.bundle),
+            dropped: BTreeSet::new(),
             changing: desired.install.change.as_ref().is_some_and(Change::is_open),
             desired: desired.clone(),
             base: None,
@@ -180,6 +183,16 @@ impl Install {
                 wanted.added = Some(Arc::new(fields.clone()));
             }
         }
+    }
+
+    /// What Git's version of the engine did without when it last worked; of no meaning once Git has no engine.
+    pub fn do_without(&mut self, dropped: &BTreeSet<ObjectId>) {
+        let wanted = &self.wanted;
+        let gits = wanted
+            .iter()
+            .any(|(id, w)| is_workload(id.kind) && w.git_owned);
+        let all = dropped.iter().filter(|id| gits && wanted.contains_key(*id));
+        self.dropped = all.cloned().collect();
     }
 
     /// The same with another body for one object of ours.

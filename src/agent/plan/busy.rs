@@ -7,6 +7,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::health::works;
 use super::latent::is_network;
+use super::ownership;
 use super::state::{History, Observed};
 use super::undecodable::duration;
 use crate::agent::engine::Install;
@@ -213,6 +214,7 @@ impl History {
         self.saw_rights(observed);
         self.saw_exits(now, install, observed);
         self.saw_silence(now, install, observed);
+        self.saw_dropped(now, &ownership::taken(install, observed), observed);
     }
 }
 

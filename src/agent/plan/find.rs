@@ -303,9 +303,8 @@ fn pruned_again(
         return false;
     };
     let again = past.attempts.iter().any(|at| now - *at < AGAIN);
-    let under_way = health::revision(install, observed).is_none();
     let flux = install.traits.kind == EngineKind::Flux;
-    flux && again && under_way
+    flux && again && quarantine::is_under_way(install, observed, id)
 }
 
 fn missing(id: &ObjectId) -> Finding {

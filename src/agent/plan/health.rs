@@ -57,7 +57,7 @@ pub fn roots_work(install: &Install, observed: &Observed) -> bool {
 }
 
 /// The controllers of the roots, and what these need for an answer.
-fn of_roots(install: &Install) -> impl Iterator<Item = &ObjectId> {
+pub(super) fn of_roots(install: &Install) -> impl Iterator<Item = &ObjectId> {
     install.workloads().filter(move |id| {
         let asked = install
             .traits

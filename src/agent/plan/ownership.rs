@@ -4,8 +4,10 @@
 
 use std::borrow::Cow;
 
-use super::quarantine::shield;
-use super::state::{Object, Observed};
+use time::OffsetDateTime;
+
+use super::quarantine::{self, shield};
+use super::state::{History, Object, Observed};
 use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
@@ -20,8 +22,11 @@ pub fn taken<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> 
         .iter()
         .filter(|(_, wanted)| !wanted.git_owned);
     let taken = wanted.filter(|(id, _)| {
-        let live = observed.objects.get(*id);
-        install.may_be_gits(id) && live.is_some_and(|live| is_from_catalog(install, observed, live))
+        let is_gits = match observed.objects.get(*id) {
+            Some(live) => is_from_catalog(install, observed, live),
+            None => is_listed(install, observed, id),
+        };
+        is_gits && install.may_be_gits(id)
     });
     let taken: Vec<ObjectId> = taken.map(|(id, _)| id.clone()).collect();
     if taken.is_empty() {
@@ -34,11 +39,37 @@ pub fn taken<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> 
     Cow::Owned(install)
 }
 
+/// The same without what Git's version of the engine does without.
+pub fn in_force<'a>(
+    now: OffsetDateTime,
+    install: &'a Install,
+    observed: &Observed,
+    history: &History,
+) -> Cow<'a, Install> {
+    let taken = taken(install, observed);
+    let without = quarantine::let_go(now, &taken, observed, history);
+    if without.all.is_empty() && taken.dropped.is_empty() {
+        return taken;
+    }
+    let mut install = taken.into_owned();
+    install.wanted.retain(|id, _| !without.all.contains(id));
+    install.dropped = without.dropped;
+    Cow::Owned(install)
+}
+
 /// Whether the engine applied it for the root, or for something that hangs on the root. A mark that somebody else wrote is
 /// none: it would be a way to switch healing off.
 pub fn is_from_catalog(install: &Install, observed: &Observed, live: &Object) -> bool {
     let from = brought_by(install, live).filter(|_| live.marked);
     from.is_some_and(|from| hangs_on_root(install, observed, from))
+}
+
+/// Whether Flux lists an object that is gone among what the root, or something that hangs on the root, brought.
+fn is_listed(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let flux = install.traits.kind == EngineKind::Flux;
+    let by = flux.then(|| quarantine::lister(install, observed, id));
+    by.flatten()
+        .is_some_and(|by| hangs_on_root(install, observed, by))
 }
 
 /// The Kustomization or Application that an object says it comes from.

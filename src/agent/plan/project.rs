@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 
 use super::applied::{self, LAST_APPLIED};
 use super::displaced::emptied;
-use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of};
-use super::quarantine::{self, inventoried};
+use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of, near};
+use super::quarantine::{self, Brings, inventoried};
 use super::state::{Child, Lease, Object};
 use super::undecodable::aside::Suspect;
 use super::{argocd, claims, evidence, undecodable};
@@ -84,7 +84,9 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         }
         let resources = status.get_mut("resources").and_then(Value::as_array_mut);
         if let Some(resources) = resources {
-            resources.retain(|resource| extra_of(resource).is_some());
+            let home = meta.namespace.as_deref().unwrap_or_default();
+            let of_engine = |resource: &Value| near(home, resource).is_some();
+            resources.retain(|resource| extra_of(resource).is_some() || of_engine(resource));
             resources.truncate(MAX_EXTRA);
         }
         if let Some(history) = status.get_mut("history") {
@@ -327,6 +329,15 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
         suspect,
         ..Child::default()
     })
+}
+
+/// What a Kustomization says of the engine's objects, also while it is at work.
+pub fn brings(kind: Kind, live: &DynamicObject) -> Option<Arc<Brings>> {
+    let status = live
+        .data
+        .get("status")
+        .filter(|_| kind == Kind::Kustomization);
+    status.map(|status| Arc::new(Brings::of(status)))
 }
 
 /// Why a sync object of Flux is not Ready, if it says anything.

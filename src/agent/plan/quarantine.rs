@@ -21,7 +21,9 @@ use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
+mod brings;
 mod deaf;
+mod dropped;
 mod harm;
 mod lift;
 pub mod mark;
@@ -31,9 +33,11 @@ pub mod shield;
 mod unreached;
 mod waits;
 
+pub use brings::{Brings, inventoried, lister};
+pub use dropped::{LetGo, let_go};
 pub use harm::{broken, harms, spoilt, unsettled};
 pub use lift::lifts;
-pub use removed::{has_removed, inventoried, is_at_work, removed};
+pub use removed::{has_removed, is_at_work, is_under_way, removed};
 use shield::{Owner, Shield};
 pub use waits::{Wait, waits};
 
@@ -172,21 +176,23 @@ fn named(install: &Install, observed: &Observed, id: &ObjectId) -> Option<Object
 
 /// What applies an object from Git, by the object or by what it was.
 fn owner(install: &Install, observed: &Observed, id: &ObjectId) -> ObjectId {
-    let argocd = install.traits.kind == EngineKind::Argocd;
-    let named = argocd.then(|| named(install, observed, id)).flatten();
-    named.unwrap_or_else(|| install.sync.clone())
+    match install.traits.kind {
+        EngineKind::Argocd => named(install, observed, id).unwrap_or_else(|| install.sync.clone()),
+        EngineKind::Flux => brings::owner(install, observed, id),
+    }
 }
 
 /// The revision that was tried last of what an object comes from.
 pub fn commit(install: &Install, observed: &Observed, id: &ObjectId) -> String {
-    let sync = observed.objects.get(&install.sync);
-    if install.traits.kind == EngineKind::Argocd {
-        let of = owner(install, observed, id);
-        let said = shield::said(install, observed, &of);
-        return said.map_or_else(String::new, |said| said.tried.clone());
-    }
-    let tried = sync.map_or("", |sync| sync.text("/status/lastAttemptedRevision"));
-    tried.to_owned()
+    let of = owner(install, observed, id);
+    let tried = match install.traits.kind {
+        EngineKind::Argocd => shield::said(install, observed, &of).map(|said| said.tried.clone()),
+        EngineKind::Flux => {
+            let root = || removed::tried(install, observed, &install.sync);
+            removed::tried(install, observed, &of).or_else(root)
+        }
+    };
+    tried.unwrap_or_default()
 }
 
 /// The revision that no longer has an object. Argo CD says so of the one that it looked at last, before it applies anything of it.

@@ -78,6 +78,7 @@ impl History {
             vain,
             silent,
             exits,
+            without,
         } = self;
         let faults = faults.values_mut().flat_map(|past| {
             let Past {
@@ -95,6 +96,7 @@ impl History {
             .chain(named.into_iter().flatten().map(|(_, at)| at))
             .chain(nudged.values_mut())
             .chain(down.values_mut())
+            .chain(without.values_mut())
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
             .chain(silent.values_mut().flat_map(Silence::times))

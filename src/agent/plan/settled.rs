@@ -21,7 +21,8 @@ pub fn changed(
     let of_install = |id: &&ObjectId| id.kind.installable() && id.kind != Kind::Secret;
     let ids = install.wanted.keys().filter(of_install);
     let written = ids.filter_map(|id| observed.objects.get(id)?.written);
-    written.max().max(history.last_write)
+    let without = history.without.values().copied().max();
+    written.max().max(history.last_write).max(without)
 }
 
 /// Whether to take a snapshot now; `looked` is when that was done last. The first one is taken as soon as all works, for

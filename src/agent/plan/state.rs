@@ -15,6 +15,7 @@ use super::claims::Claim;
 use super::displaced::Item;
 use super::exits::Exits;
 use super::fault::{Class, Key};
+use super::quarantine::Brings;
 use super::quarantine::shield::Owner;
 use super::redis::Tally;
 use super::server::Gate;
@@ -156,6 +157,8 @@ pub struct Child {
     pub keepsake: Option<Arc<Value>>,
     /// What an Application says of the engine's own objects.
     pub owner: Option<Arc<Owner>>,
+    /// What a Kustomization says of them.
+    pub brings: Option<Arc<Brings>>,
     /// The revision that a Kustomization tried last.
     pub tried: String,
     /// What there is to know of one that cannot be read, or could not be.
@@ -357,6 +360,8 @@ pub struct History {
     pub given: BTreeMap<ObjectId, String>,
     /// The Pods, by UID, that were there when the agent made their ServiceAccount again, which was gone: their tokens are void.
     pub voided: BTreeMap<ObjectId, BTreeSet<String>>,
+    /// What of the engine its version in Git does without, since the last snapshot, and since when that is known.
+    pub without: BTreeMap<ObjectId, OffsetDateTime>,
     /// Roots and canaries whose controllers owe an answer.
     pub silent: BTreeMap<ObjectId, Silence>,
 }

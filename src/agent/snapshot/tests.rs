@@ -151,3 +151,34 @@ fn a_snapshot_that_cannot_be_read_is_told_by_name_and_takes_no_other_along() {
         ]
     );
 }
+
+/// W22: what the engine does without is noted with the rest; a snapshot of an agent of before says nothing of it.
+#[test]
+fn what_was_dropped_is_read_as_it_was_kept() {
+    let dropped = [
+        ObjectId::new(Kind::NetworkPolicy, "flux-system", "allow-egress"),
+        ObjectId::new(Kind::ClusterRole, "", "flux-view-flux-system"),
+    ];
+    let kept = json!(dropped.iter().map(stub).collect::<Vec<_>>()).to_string();
+    for (said, expected) in [
+        (Some(kept.as_str()), Some(dropped.clone().into())),
+        (None, Some(BTreeSet::new())),
+        (Some("?"), None),
+    ] {
+        let plain = b"[]";
+        let mut data = BTreeMap::from([
+            ("number".to_owned(), "7".to_owned()),
+            ("taken".to_owned(), "2026-01-02T03:04:05Z".to_owned()),
+            ("sha256".to_owned(), sha256_hex(plain)),
+        ]);
+        data.extend(said.map(|said| (DROPPED.to_owned(), said.to_owned())));
+        let packed = k8s_openapi::ByteString(bundle::compress(plain));
+        let map = ConfigMap {
+            data: Some(data),
+            binary_data: Some([(OBJECTS.to_owned(), packed)].into()),
+            ..ConfigMap::default()
+        };
+        let read = read(&map).ok().map(|snapshot| snapshot.dropped);
+        assert_eq!(read, expected, "{said:?}");
+    }
+}

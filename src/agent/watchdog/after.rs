@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Watchdog, budgets, handover, open, silences, status};
 use crate::agent::EngineGit;
 use crate::agent::engine::Install;
-use crate::agent::plan::{Mode, Observed, Plan, health};
+use crate::agent::plan::{Mode, Observed, Plan, health, ownership};
 use crate::bundle::ObjectId;
 use crate::clock;
 use crate::heal;
@@ -104,6 +104,8 @@ impl Watchdog {
         }
         let again = std::mem::take(&mut self.told_again);
         self.tell(heals.into_iter().chain(again).collect()).await;
+        let in_force = ownership::in_force(now, install, observed, &self.history);
+        let install = in_force.as_ref();
         let moment = status::Moment {
             now,
             install,

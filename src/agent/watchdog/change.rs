@@ -16,7 +16,7 @@ use crate::agent::engine::{GUARD, Install, MANAGER, Site, is_engines, is_git_own
 use crate::agent::fault::Stage;
 use crate::agent::observe::api;
 use crate::agent::plan::change::{self, Change, Progress, Seen};
-use crate::agent::plan::{Mode, Observed, Plan, health, replace, window};
+use crate::agent::plan::{Mode, Observed, Plan, health, ownership, replace, window};
 use crate::agent::{Desired, Verdict, replace as other};
 use crate::bundle::ObjectId;
 use crate::clock;
@@ -111,11 +111,12 @@ impl Watchdog {
             // Only what is missing is put back now.
             self.changing.held = Some(now);
         }
+        let in_force = ownership::in_force(now, install, observed, &self.history);
         let seen = Seen {
             now,
             followed: self.changing.since.unwrap_or(now),
             held: self.changing.held,
-            install,
+            install: &in_force,
             observed,
             plan,
             adopted: self.history.adopted || change.both,
@@ -128,7 +129,7 @@ impl Watchdog {
                 let rolled = *self.changing.rolled.get_or_insert(now);
                 // Pods of before may have answered what was asked meanwhile: the new ones are asked.
                 self.history.last_write = self.history.last_write.max(Some(rolled));
-                let proven = health::proven_since(install, observed);
+                let proven = health::proven_since(&in_force, observed);
                 let lacks = if proven.is_some_and(|at| at >= rolled) {
                     replace::lacks(change, install, observed)
                 } else {

@@ -52,6 +52,9 @@ impl Watchdog {
             .unwrap_or_default();
         added.retain(|id, _| !self.fallback.older.contains_key(id));
         install.keep(&added);
+        if let Some(snapshot) = &self.snapshot {
+            install.do_without(&snapshot.dropped);
+        }
         install
     }
 

@@ -3,7 +3,7 @@
 use super::Watchdog;
 use crate::agent::diagnose::Question;
 use crate::agent::engine::Install;
-use crate::agent::plan::{Observed, Plan, diagnosis};
+use crate::agent::plan::{Observed, Plan, diagnosis, ownership};
 use crate::clock;
 use crate::wire::api::Component;
 
@@ -18,9 +18,11 @@ impl Watchdog {
     }
 
     fn diagnosis(&self, install: &Install, observed: &Observed, plan: &Plan) -> Vec<Component> {
+        let now = clock::now();
+        let in_force = ownership::in_force(now, install, observed, &self.history);
         diagnosis::components(&diagnosis::Moment {
-            now: clock::now(),
-            install,
+            now,
+            install: &in_force,
             observed,
             history: &self.history,
             plan,

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::Watchdog;
 use crate::agent::engine::Install;
-use crate::agent::plan::{Observed, Plan, settled};
+use crate::agent::plan::{Observed, Plan, ownership, settled};
 use crate::agent::snapshot;
 use crate::clock;
 
@@ -26,6 +26,8 @@ impl Watchdog {
     ) -> bool {
         let now = clock::now();
         let looked = self.snapshot_at;
+        let in_force = ownership::in_force(now, install, observed, &self.history);
+        let install = in_force.as_ref();
         if !settled::is_due(now, (install, observed), &self.history, plan, looked) {
             return false;
         }

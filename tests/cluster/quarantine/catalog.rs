@@ -13,6 +13,8 @@ use crate::support::{eventually, seconds, until};
 pub(super) struct Catalog {
     pub(super) world: World,
     pub(super) good: String,
+    /// Where the engine is in the catalog.
+    file: String,
 }
 
 impl Catalog {
@@ -25,11 +27,38 @@ impl Catalog {
         let install = Place::bundle(bundle);
         let world = World::open_from(name, "flux", &install);
         world.add();
-        let good = patched(&install);
-        let catalog = Self { world, good };
+        let catalog = Self::new(world, patched(&install));
         catalog.push(&catalog.good, "first");
-        catalog.world.apply(&catalog.world.adopt);
-        let world = &catalog.world;
+        catalog.owned();
+        catalog
+    }
+
+    /// The same, with the engine below a directory that a Kustomization of the root applies; `below` is that, as file and content.
+    pub(super) fn below(name: &str, (file, below): (&str, &str)) -> Self {
+        let install = Place::bundle("flux");
+        let world = World::open_from(name, "flux", &install);
+        world.add();
+        let file = (file.to_owned(), below.to_owned());
+        let catalog = Self {
+            file: "engine/install.yaml".to_owned(),
+            ..Self::new(world, patched(&install))
+        };
+        let engine = (catalog.file.clone(), marked(&catalog.good, "first"));
+        catalog.world.push_all(&[file, engine]);
+        catalog.owned();
+        catalog
+    }
+
+    /// With the engine as a file of the root's own.
+    pub(super) fn new(world: World, good: String) -> Self {
+        let file = format!("clusters/{CLUSTER}/engine.yaml");
+        Self { world, good, file }
+    }
+
+    /// The cluster is adopted, and what the catalog has of the engine is Git's.
+    fn owned(&self) {
+        let world = &self.world;
+        world.apply(&world.adopt);
         eventually("the first revision is applied", seconds(240), || {
             world.synced()
         });
@@ -40,13 +69,12 @@ impl Catalog {
             "Git owns the engine and a snapshot is kept",
             seconds(120),
             || {
-                let labels = catalog.controller("source-controller")["metadata"]["labels"].clone();
+                let labels = self.controller("source-controller")["metadata"]["labels"].clone();
                 !labels["kustomize.toolkit.fluxcd.io/name"].is_null()
-                    && catalog.has_patches()
-                    && catalog.condition("SnapshotFresh") == "True"
+                    && self.has_patches()
+                    && self.condition("SnapshotFresh") == "True"
             },
         );
-        catalog
     }
 
     /// Whether the patches of the catalog are live.
@@ -57,11 +85,7 @@ impl Catalog {
 
     /// Returns the commit's id.
     pub(super) fn push(&self, engine: &str, marker: &str) -> String {
-        let marked = format!(
-            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
-        );
-        self.world
-            .push(&format!("clusters/{CLUSTER}/engine.yaml"), &marked)
+        self.world.push(&self.file, &marked(engine, marker))
     }
 
     pub(super) fn controller(&self, name: &str) -> Value {
@@ -114,6 +138,12 @@ impl Catalog {
             c["status"].as_str().unwrap_or_default().to_owned()
         })
     }
+}
+
+fn marked(engine: &str, marker: &str) -> String {
+    format!(
+        "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: marker, namespace: default}}\ndata: {{is: {marker}}}\n"
+    )
 }
 
 /// The install as a platform team has it in its catalog: with an argument and a limit of their own.

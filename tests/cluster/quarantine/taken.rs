@@ -26,7 +26,7 @@ pub(super) fn taken_over(after: impl Fn(&World, u64)) {
     let mut world = World::open("taken");
     world.adopt();
     let good = Place::bundle("flux");
-    let catalog = Catalog { world, good };
+    let catalog = Catalog::new(world, good);
     let world = &catalog.world;
     until("a snapshot is kept", seconds(LIMIT), || {
         catalog.condition("SnapshotFresh") == "True"
@@ -84,7 +84,7 @@ fn a_commit_that_changes_what_the_agent_installed_beyond_a_merge_is_delivered() 
     let mut world = World::open("claimed");
     world.adopt();
     let good = Place::bundle("flux");
-    let catalog = Catalog { world, good };
+    let catalog = Catalog::new(world, good);
     let other = of_another_type(&catalog.good);
     catalog.push(&other, "other");
     let wanted = json!({

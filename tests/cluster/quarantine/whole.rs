@@ -14,6 +14,7 @@ use crate::support::world::FLUX;
 use crate::support::{figure, seconds, shown, until};
 
 mod away;
+mod below;
 
 /// A snapshot follows ten minutes after the last change.
 const SETTLED: u64 = 780;

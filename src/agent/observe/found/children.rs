@@ -10,6 +10,7 @@ use tracing::warn;
 use crate::agent::plan::burst::missed::{self, List};
 use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::busy::{self, Turn};
+use crate::agent::plan::quarantine::Brings;
 use crate::agent::plan::state::{Child, MAX_CHILDREN, MAX_LOUD};
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
@@ -30,27 +31,31 @@ pub(in crate::agent::observe) struct Heard {
     fate: Fate,
     turn: Option<Turn>,
     fetch: Option<time::Duration>,
+    brings: Option<Arc<Brings>>,
     /// It is in another namespace than the engine's.
     elsewhere: bool,
-    /// An Application that brings something into the engine's namespace.
+    /// It brings something into the engine's namespace.
     near: bool,
 }
 
 impl Heard {
     /// `home` is the engine's namespace.
     pub(in crate::agent::observe) fn of(home: &str, kind: Kind, live: &DynamicObject) -> Self {
+        let brings = project::brings(kind, live);
+        let application = kind == Kind::Application;
         Self {
             child: project::child(kind, live),
             fate: Fate::of(home, kind, live),
             turn: Turn::of(kind, live),
             fetch: busy::fetch(kind, live),
             elsewhere: live.metadata.namespace.as_deref() != Some(home),
-            near: kind == Kind::Application && is_near(home, &live.data),
+            near: application && is_near(home, &live.data) || is_any(brings.as_ref()),
+            brings,
         }
     }
 
     /// Whether it is known however many there are: the guard's end hangs on what is being deleted; what is held back from Git on
-    /// the Applications that bring the engine; a controller may be blind for one that it cannot read, or busy with one that
+    /// what brings the engine; a controller may be blind for one that it cannot read, or busy with one that
     /// takes its time; and what fails is told.
     fn is_loud(&self) -> bool {
         let works = self.turn.is_some_and(|turn| turn.began < turn.ends);
@@ -67,6 +72,10 @@ impl Heard {
             MAX_CHILDREN
         }
     }
+}
+
+fn is_any(brings: Option<&Arc<Brings>>) -> bool {
+    brings.is_some_and(|brings| brings.is_any())
 }
 
 /// Whether it is to be told, or holds something back.
@@ -248,6 +257,7 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
     };
     let mut child = said.child.unwrap_or_else(before);
     (child.fate, child.turn, child.fetch) = (said.fate, said.turn, said.fetch);
+    child.brings = said.brings;
     if known == Some(&child) {
         return false;
     }
@@ -256,6 +266,9 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
     let (done, done_at) = (child.fate.done, child.fate.done_at);
     let changed = known.is_none_or(|known| {
         let mut known = known.clone();
+        if !is_any(known.brings.as_ref()) && !is_any(child.brings.as_ref()) {
+            known.brings.clone_from(&child.brings);
+        }
         (known.turn, known.fetch) = (turn, fetch);
         (known.fate.done, known.fate.done_at) = (done, done_at);
         known != child

@@ -296,7 +296,7 @@ faults! {
         does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again; or when somebody says so at the hub";
         advice "";
     EngineRemovedByCommit: 44, Budget::Spaced, 0 s;
-        seen "the engine prunes an object of its own that a commit removed from the catalog, or has done so";
+        seen "the engine prunes an object that it needs and that a commit removed from the catalog, or has done so; all else that such a commit removed, too";
         evidence "the object; Flux' inventory, or what Argo CD says it would prune";
         does "creates it as last known good, and holds it back from Git, so that it is not pruned again, until the catalog has it once more. The guard policy keeps CRDs, Namespace and roots";
         advice "";

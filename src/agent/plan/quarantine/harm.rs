@@ -57,7 +57,7 @@ pub fn broken(
     let (class, why) = if is_workload(id.kind) {
         harm(now, install, observed, history, (id, live))?
     } else {
-        let why = blamed(now, install, observed, history, (id, live))?;
+        let why = blamed(now, install, observed, history, (id, live.written?))?;
         (Class::BadEngineCommit, why)
     };
     let commit = commit(install, observed, id);
@@ -81,7 +81,7 @@ pub fn unsettled(
     let why = if held {
         "is held back from Git".to_owned()
     } else {
-        blamed(now, install, observed, history, (id, live))?
+        blamed(now, install, observed, history, (id, live.written?))?
     };
     let text = format!("{why}; {} differ from last known good", paths.join(", "));
     Some(Finding::new(Class::EngineConfigBroken, id, text).written_by(live))
@@ -98,7 +98,8 @@ pub fn harms(
     if is_workload(id.kind) {
         harm(now, install, observed, history, (id, live)).is_some()
     } else {
-        blamed(now, install, observed, history, (id, live)).is_some()
+        let blamed = |since| blamed(now, install, observed, history, (id, since));
+        live.written.and_then(blamed).is_some()
     }
 }
 
@@ -120,15 +121,14 @@ pub fn spoilt(
 }
 
 /// What shows that an object which runs nothing itself keeps the engine from its work: what depends on it complains,
-/// and did not before it was changed.
-fn blamed(
+/// and did not before it was changed, or went.
+pub(super) fn blamed(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
     history: &History,
-    (id, live): (&ObjectId, &Object),
+    (id, since): (&ObjectId, OffsetDateTime),
 ) -> Option<String> {
-    let since = live.written?;
     let shown = install.workloads().find_map(|workload| {
         let of = observed.objects.get(workload).filter(|of| !works(of))?;
         let pods = pods_of(observed, &workload.name).filter_map(pod_fault);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 
-use super::removed::is_still_there;
+use super::removed::{is_still_there, seen};
 use super::shield::{self, Owner};
 use super::{Held, Hold, PROBATION, hold, holds, removed, root, shielding, step};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::{Install, is_workload};
-use crate::agent::plan::health::{self, works};
+use crate::agent::plan::health::works;
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::steps::{Action, Step};
 use crate::agent::plan::window::rests;
@@ -22,24 +22,7 @@ use crate::wire::api::EngineKind;
 pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
     let holds = holds(install, observed);
     let given = match install.traits.kind {
-        EngineKind::Flux => health::revision(install, observed).and_then(|seen| {
-            let ours = |id: &ObjectId| {
-                let root = install.roots().any(|root| root == id);
-                !root || root::is_fetched_anew(install, observed)
-            };
-            let ends = |id: &ObjectId, hold: &Hold| {
-                let over = hold.ends(now, &seen) && ours(id)
-                    || is_still_there(install, observed, (id, hold), &seen);
-                hold.ordered(&install.policy).is_some() || over && !rests(now, observed, id)
-            };
-            let (id, held) = holds
-                .iter()
-                .find(|(id, held)| ends(id, &held.hold) && !removed(install, observed, id))?;
-            Some(vec![
-                step(lift(now, install, &held.hold), id),
-                step(Action::Nudge, &install.sync),
-            ])
-        }),
+        EngineKind::Flux => given_back_by_flux(now, install, observed, &holds),
         EngineKind::Argocd => given_back(now, install, observed, &holds),
     };
     let settled = || {
@@ -51,6 +34,34 @@ pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
         })
     };
     given.or_else(settled).unwrap_or_default()
+}
+
+/// Once what brings it is done with another commit, which need not be when the root is.
+fn given_back_by_flux(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    holds: &BTreeMap<ObjectId, Held>,
+) -> Option<Vec<Step>> {
+    let ours = |id: &ObjectId| {
+        let root = install.roots().any(|root| root == id);
+        !root || root::is_fetched_anew(install, observed)
+    };
+    let ends = |id: &ObjectId, held: &Held| {
+        let Some(seen) = seen(install, observed, &held.owner) else {
+            return false;
+        };
+        let over = held.hold.ends(now, &seen) && ours(id)
+            || is_still_there(install, observed, (id, held), &seen);
+        held.hold.ordered(&install.policy).is_some() || over && !rests(now, observed, id)
+    };
+    let (id, held) = holds
+        .iter()
+        .find(|(id, held)| ends(id, held) && !removed(install, observed, id))?;
+    Some(vec![
+        step(lift(now, install, &held.hold), id),
+        step(Action::Nudge, &held.owner),
+    ])
 }
 
 fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use time::OffsetDateTime;
-
-use super::{Held, Hold, owner, shield};
+use super::brings;
+use super::{Held, Hold, hold, owner, shield};
 use crate::agent::engine::compare::drift;
-use crate::agent::engine::{GIT_OWNER, Install, Wanted, is_workload};
+use crate::agent::engine::{Install, Wanted, is_workload};
+use crate::agent::plan::health;
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::steps::Action;
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
 /// Whether the catalog no longer has an object that it brought: the engine prunes it, or has done so.
@@ -26,57 +24,63 @@ pub fn removed(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
         EngineKind::Argocd => {
             let owner = owner(install, observed, id);
             let said = shield::said(install, observed, &owner);
-            said.is_some_and(|said| said.extra.contains(id))
+            let gone = !observed.objects.contains_key(id);
+            said.is_some_and(|said| said.extra.contains(id) || gone && said.lacks(id))
         }
         EngineKind::Flux => left_inventory(install, observed, id),
     }
 }
 
-/// Flux lists what a Kustomization applied; the root has to be the one that applied it.
+/// Flux lists what a Kustomization applied; the one that says so has to be the one that applied it.
 fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
-    let live = observed.objects.get(id).map(|live| &live.fields);
+    let live = observed.objects.get(id);
     let known = install.wanted.get(id).map(|w| w.expect.as_ref());
-    let marked = |fields: &Value| {
-        let labels = fields.pointer("/metadata/labels");
-        let label = labels.and_then(|all| all.get(GIT_OWNER));
-        label.and_then(Value::as_str) == Some(&install.sync.name)
-    };
-    let was_its = known.is_some_and(marked);
-    let by_root = was_its || live.is_some_and(marked);
-    let root = observed.objects.get(&install.sync);
-    // What the guard keeps stays listed, and the root not Ready, for as long as Flux tries.
-    let tried = root.and_then(|root| root.condition("Ready"));
-    let refused = format!("{}/{} delete failed", id.kind, id.name);
-    if tried.is_some_and(|(_, reason, text)| reason == "PruneFailed" && text.contains(&refused)) {
-        return by_root;
+    let by = |fields| brings::labelled(install, fields);
+    let was = known.and_then(by);
+    if was.is_none() && live.and_then(|live| by(&live.fields)).is_none() {
+        return false;
     }
-    // What it has just taken over is listed when it is done with all of its commit.
-    let written = observed.objects.get(id).and_then(|live| live.written);
-    let done = was_its || root.is_some_and(|root| is_done_since(root, written));
-    by_root && done && is_listed(install, observed, id) == Some(false)
-}
-
-/// Whether the inventory of Flux' root has an object; none where there is no inventory.
-fn is_listed(install: &Install, observed: &Observed, id: &ObjectId) -> Option<bool> {
-    let root = observed.objects.get(&install.sync)?;
-    let entries = root.fields.pointer("/status/inventory/entries")?;
-    let entries = entries.as_array().filter(|all| !all.is_empty())?;
-    let is = |entry: &Value| {
-        let text = entry.get("id").and_then(Value::as_str);
-        text.and_then(inventoried).as_ref() == Some(id)
+    let owner = owner(install, observed, id);
+    if brings::takes_all(observed, &owner) {
+        return true;
+    }
+    let Some(said) = brings::said(install, observed, &owner) else {
+        // Where it is gone itself, nothing is left that would prune, and what was held for it stays held.
+        let kept = live.and_then(|live| hold(live));
+        return kept.is_some_and(|hold| hold.removal && hold.lifted.is_none());
     };
-    Some(entries.iter().any(is))
+    // What the guard keeps stays listed, and its owner not Ready, for as long as Flux tries.
+    if said.is_refused(id) {
+        return true;
+    }
+    // What it has just taken over is listed when it is done with all of its commit. It says that it is Ready in one write, and what
+    // it applied and lists in the next.
+    let written = live.and_then(|live| live.written);
+    let done = !said.is_at_work() && said.is_done_since(written);
+    let done = was.as_ref() == Some(&owner) || done;
+    done && said.lists(id) == Some(false)
 }
 
-/// Whether Flux has begun with a commit and is not done with it: what leaves the catalog is pruned when all else of a commit is
-/// applied, and the root names the commit as applied after that.
+/// Whether Flux has begun with a commit of what brings an object and is not done with it, or takes all away that this brought.
+pub fn is_under_way(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let owner = owner(install, observed, id);
+    if owner == install.sync {
+        return health::revision(install, observed).is_none();
+    }
+    let said = brings::said(install, observed, &owner);
+    brings::takes_all(observed, &owner) || said.is_some_and(|said| said.is_at_work())
+}
+
+/// Whether Flux has begun with a commit and is not done with it, for the root or for what brings the engine below it.
 pub fn is_at_work(install: &Install, observed: &Observed) -> bool {
-    let root = observed.objects.get(&install.sync);
-    let [tried, applied] = ["Attempted", "Applied"].map(|which| {
-        let field = format!("/status/last{which}Revision");
-        root.map_or("", |root| root.text(&field))
-    });
-    install.traits.kind == EngineKind::Flux && !tried.is_empty() && tried != applied
+    install.traits.kind == EngineKind::Flux
+        && (is_busy(install, observed, &install.sync)
+            || brings::below(observed).any(|(by, _)| is_busy(install, observed, by)))
+}
+
+fn is_busy(install: &Install, observed: &Observed, by: &ObjectId) -> bool {
+    let said = brings::said(install, observed, by);
+    brings::takes_all(observed, by) || said.is_some_and(|said| said.is_at_work())
 }
 
 /// Whether something is held because the commit that Flux tried last removed it.
@@ -92,11 +96,12 @@ fn removals<'a>(
     install: &Install,
     observed: &'a Observed,
     held: &'a BTreeMap<ObjectId, Held>,
-) -> impl Iterator<Item = (&'a ObjectId, &'a Hold)> + use<'a> {
-    let root = observed.objects.get(&install.sync);
-    let tried = root.map_or("", |root| root.text("/status/lastAttemptedRevision"));
-    let holds = held.iter().map(|(id, held)| (id, &held.hold));
-    holds.filter(move |(_, hold)| hold.removal && hold.revision == tried)
+) -> impl Iterator<Item = (&'a ObjectId, &'a Held)> + use<'a> {
+    let of = |held: &Held| brings::said(install, observed, &held.owner);
+    let is_of_last = |held: &Held| of(held).is_some_and(|of| of.tried() == held.hold.revision);
+    let all = held.iter().filter(|(_, held)| held.hold.removal);
+    let all: Vec<_> = all.filter(|(_, held)| is_of_last(held)).collect();
+    all.into_iter()
 }
 
 /// What controllers run by, held before Flux gets to it: it prunes that after the controllers. With another account they lose their
@@ -108,13 +113,15 @@ pub(super) fn ahead<'a>(
     held: &'a BTreeMap<ObjectId, Held>,
 ) -> impl Iterator<Item = (Action, &'a ObjectId)> {
     let mut pruned = removals(install, observed, held).filter(|(id, _)| is_workload(id.kind));
-    let pruned = pruned.next().filter(|_| is_at_work(install, observed));
+    let pruned = pruned
+        .next()
+        .filter(|(_, held)| is_busy(install, observed, &held.owner));
     let note = pruned.map(|(id, first)| {
         let kept = Hold {
             reason: format!("is kept while the engine prunes {id} with a commit"),
-            ..first.clone()
+            ..first.hold.clone()
         };
-        kept.text()
+        (kept.text(), &first.owner)
     });
     let at_risk = |id: &ObjectId, wanted: &Wanted| {
         let needed = id.kind == Kind::ServiceAccount || id.kind.is_rbac() || is_workload(id.kind);
@@ -124,10 +131,12 @@ pub(super) fn ahead<'a>(
     let same = |live: &Object, wanted: &Wanted| {
         live.deleting.is_none() && drift(&wanted.expect, &live.fields).is_empty()
     };
-    note.into_iter().flat_map(move |note| {
+    note.into_iter().flat_map(move |(note, by)| {
         let all = install.wanted.iter().filter(move |(id, wanted)| {
             let live = observed.objects.get(*id);
-            at_risk(id, wanted) && live.is_some_and(|live| same(live, wanted))
+            at_risk(id, wanted)
+                && live.is_some_and(|live| same(live, wanted))
+                && owner(install, observed, id) == *by
         });
         all.map(move |(id, _)| (Action::Hold { note: note.clone() }, id))
     })
@@ -138,63 +147,25 @@ pub(super) fn ahead<'a>(
 pub(super) fn is_still_there(
     install: &Install,
     observed: &Observed,
-    (id, hold): (&ObjectId, &Hold),
+    (id, held): (&ObjectId, &Held),
     seen: &str,
 ) -> bool {
-    hold.removal && hold.revision == seen && is_listed(install, observed, id) == Some(true)
+    let said = brings::said(install, observed, &held.owner);
+    let listed = said.and_then(|said| said.lists(id));
+    held.hold.removal && held.hold.revision == seen && listed == Some(true)
 }
 
-/// Whether a Kustomization has come to the end of a commit since then. It is `Ready: Unknown` while it is at one.
-fn is_done_since(root: &Object, then: Option<OffsetDateTime>) -> bool {
-    let conditions = root.fields.pointer("/status/conditions");
-    let all = conditions.and_then(Value::as_array).into_iter().flatten();
-    let text = |condition: &Value, name: &str| {
-        let text = condition.get(name).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
-    };
-    let mut ready = all.filter(|c| text(c, "type") == "Ready" && text(c, "status") == "True");
-    let since = ready
-        .next()
-        .map(|ready| parse_rfc3339(&text(ready, "lastTransitionTime")));
-    match (since, then) {
-        (None, _) => false,
-        (Some(Some(since)), Some(then)) => since > then,
-        (Some(_), _) => true,
+/// The revision that what brings an object of Flux' is done with; none while it is at one.
+pub(super) fn seen(install: &Install, observed: &Observed, by: &ObjectId) -> Option<String> {
+    if *by == install.sync {
+        return health::revision(install, observed);
     }
+    let said = brings::said(install, observed, by)?;
+    said.done().map(str::to_owned)
 }
 
-/// An entry of Flux' inventory: `NAMESPACE_NAME_GROUP_KIND`, with `__` for the colons of a role's name.
-pub fn inventoried(entry: &str) -> Option<ObjectId> {
-    let (rest, kind) = entry.rsplit_once('_')?;
-    let (rest, group) = rest.rsplit_once('_')?;
-    let (namespace, name) = rest.split_once('_')?;
-    shield::place(group, kind, namespace, &name.replace("__", ":"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_of_fluxs_inventory_are_read() {
-        for (entry, id) in [
-            (
-                "flux-system_x-y_apps_Deployment",
-                Some(ObjectId::new(Kind::Deployment, "flux-system", "x-y")),
-            ),
-            (
-                "_crd-controller_rbac.authorization.k8s.io_ClusterRole",
-                Some(ObjectId::new(Kind::ClusterRole, "", "crd-controller")),
-            ),
-            (
-                "_system__x_rbac.authorization.k8s.io_ClusterRole",
-                Some(ObjectId::new(Kind::ClusterRole, "", "system:x")),
-            ),
-            ("default_web_batch_Job", None),
-            ("junk", None),
-            ("", None),
-        ] {
-            assert_eq!(inventoried(entry), id, "{entry}");
-        }
-    }
+/// The revision that it tried last; none of one that is not known.
+pub(super) fn tried(install: &Install, observed: &Observed, by: &ObjectId) -> Option<String> {
+    let said = brings::said(install, observed, by);
+    said.map(|said| said.tried().to_owned())
 }

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Hold;
-use crate::agent::engine::argocd::ROOT;
 use crate::agent::engine::{Install, TRACKING};
 use crate::agent::plan::argocd::{self, head};
 use crate::agent::plan::state::{Object, Observed};
@@ -22,14 +21,17 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
+mod resources;
+
+pub use resources::{MAX_EXTRA, extra_of, near, pruned};
+use resources::{extra, lists};
+
 /// What an Application holds back, as JSON of [`Record`].
 pub const HOLDS: &str = "linesman.dev/holds";
 /// Argo CD's own word on one object, a list.
 pub const OPTIONS: &str = "argocd.argoproj.io/sync-options";
 const KEEP: &str = "Prune=false";
 const RESPECT: &str = "RespectIgnoreDifferences=true";
-/// So many objects of known kinds may one Application say it would prune.
-pub const MAX_EXTRA: usize = 4096;
 
 /// What an Application says of the engine's own objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct Owner {
     pub refused: Option<String>,
     /// What it brought once, and what is in Git no longer.
     pub extra: BTreeSet<ObjectId>,
+    /// Of all that it brings what may be the engine's, be it there or not; none where it lists nothing, or more than is read.
+    pub lists: Option<BTreeSet<ObjectId>>,
     /// What our annotation says.
     pub held: BTreeMap<ObjectId, Hold>,
     /// Whether its spec does what the annotation says.
@@ -135,9 +139,16 @@ impl Owner {
             rests: done && !runs && !seen.is_empty(),
             refused: refused(status),
             extra: extra(namespace, status),
+            lists: lists(namespace, status),
             held,
             in_force,
         }
+    }
+
+    /// Whether it knew no more of an object when it looked at Git last. What is in Git and not there is listed, too.
+    pub fn lacks(&self, id: &ObjectId) -> bool {
+        let lists = self.lists.as_ref().filter(|_| !self.seen.is_empty());
+        lists.is_some_and(|all| !all.contains(id))
     }
 
     fn of_root(namespace: &str, root: &Object) -> Self {
@@ -174,35 +185,6 @@ fn record(annotation: Option<&str>) -> Record {
 
 fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
-}
-
-/// Resources that an Application would prune, by its status.
-pub fn pruned(status: &Value) -> impl Iterator<Item = ObjectId> {
-    let all = status.get("resources").and_then(Value::as_array);
-    all.into_iter().flatten().filter_map(extra_of)
-}
-
-/// Of them those that may be the engine's.
-fn extra(namespace: &str, status: &Value) -> BTreeSet<ObjectId> {
-    let ours = |id: &ObjectId| {
-        let here = id.namespace.is_empty() || id.namespace == namespace;
-        let root = id.kind == Kind::Application && id.name == ROOT;
-        here && (id.kind.installable() || root)
-    };
-    pruned(status).filter(ours).take(MAX_EXTRA).collect()
-}
-
-/// One entry of an Application's long list of resources, if it is there no more in Git, and of a kind that is known here.
-/// Where the catalog could not be read all of them would be pruned, and are `Unknown`.
-pub fn extra_of(resource: &Value) -> Option<ObjectId> {
-    let text = |name| {
-        let text = resource.get(name).and_then(Value::as_str);
-        text.unwrap_or_default()
-    };
-    let pruned = resource.get("requiresPruning") == Some(&Value::Bool(true));
-    let is_extra = pruned && text("status") == "OutOfSync";
-    let id = || place(text("group"), text("kind"), text("namespace"), text("name"));
-    is_extra.then(id).flatten()
 }
 
 /// The Application that applies an object, by the annotation that Argo CD puts onto it:

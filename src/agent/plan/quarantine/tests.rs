@@ -9,6 +9,8 @@ use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
 
+mod below;
+mod dropped;
 mod ordered;
 mod pruned;
 

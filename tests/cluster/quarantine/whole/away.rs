@@ -62,7 +62,7 @@ fn broken_in_many_ways(catalog: &Catalog) -> Vec<String> {
     for (n, broken) in removed_bindings().into_iter().enumerate() {
         held_and_given_back(catalog, n, broken);
     }
-    an_engine_that_is_removed(catalog);
+    an_engine_that_is_removed(catalog, "");
     catalog.probation_is_over();
     // Of another controller: each object is mended only so often in an hour.
     let turns = Turns {

@@ -147,7 +147,7 @@ fn ready(status: &str) -> Value {
 }
 
 /// What an object says, and whether it is known for that beyond the bound.
-fn sayings() -> [(&'static str, Kind, Value, bool); 12] {
+fn sayings() -> [(&'static str, Kind, Value, bool); 14] {
     let held = json!({"held": [{
         "group": "apps", "kind": "Deployment", "namespace": HOME, "name": "argocd-repo-server",
         "revision": "1", "since": "2027-01-15T08:00:25Z", "reason": "x", "attempt": 1,
@@ -162,7 +162,12 @@ fn sayings() -> [(&'static str, Kind, Value, bool); 12] {
     let dies = json!({"/metadata": {
         "name": "one", "namespace": "team", "deletionTimestamp": "2027-01-15T08:00:25Z",
     }});
+    let applies = |entry: &str| json!({"/status": {"inventory": {"entries": [{"id": entry}]}}});
+    let near = applies("flux-system_source-controller_apps_Deployment");
+    let far = applies("team_web_apps_Deployment");
     [
+        ("brings", Kind::Kustomization, near, true),
+        ("others", Kind::Kustomization, far, false),
         ("is ready", Kind::Kustomization, ready("True"), false),
         ("fails", Kind::Kustomization, ready("False"), true),
         ("is at work", Kind::Kustomization, ready("Unknown"), true),
@@ -317,4 +322,28 @@ fn a_source_is_kept_while_its_fetch_takes_time() {
         assert_eq!(children::count(&seen), (0, 0));
     }
     assert!(seen.deletions.is_empty(), "it was never deleted");
+}
+
+/// F44: what else it says of itself is of before while it is at work; what it brings, and how far it is with that, is not.
+#[test]
+fn what_a_kustomization_brings_of_the_engine_is_known_while_it_is_at_work() {
+    let kind = Kind::Kustomization;
+    let status = |tried: &str, applied: &str, ready: &str| {
+        json!({"/status": {
+            "inventory": {"entries": [{"id": "flux-system_source-controller_apps_Deployment"}]},
+            "lastAttemptedRevision": tried, "lastAppliedRevision": applied,
+            "conditions": [{"type": "Ready", "status": ready}],
+        }})
+    };
+    let mut seen = Observed::default();
+    let mut told = |tried, applied, ready| {
+        let (id, live) = saying(kind, &status(tried, applied, ready));
+        let news = heard(&mut seen, id.clone(), Heard::of(HOME, kind, &live));
+        let brings = seen.children[&id].brings.clone().unwrap();
+        (news, brings.is_any(), brings.is_at_work())
+    };
+    assert_eq!(told("1", "1", "True"), (true, true, false));
+    assert_eq!(told("2", "1", "Unknown"), (true, true, true));
+    assert_eq!(told("2", "1", "Unknown"), (false, true, true));
+    assert_eq!(told("2", "2", "True"), (true, true, false));
 }

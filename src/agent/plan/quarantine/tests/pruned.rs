@@ -137,7 +137,7 @@ fn what_the_commit_still_has_is_given_back_when_flux_is_done_with_it() {
         do_all(&mut cluster, &plan);
     }
     assert!(is_held(&cluster, &first));
-    assert_eq!(writes(&cluster.plan()), []);
+    assert_eq!(writes(&cluster.plan()), Vec::new());
 }
 
 /// W5: beside a commit that takes nothing away, and after one that did, what somebody deletes is made again as ever.
@@ -159,4 +159,36 @@ fn what_is_deleted_beside_another_commit_is_not_held() {
         let made = [("create", "kustomize-controller")];
         assert_eq!(writes(&cluster.plan()), made, "{begun:?}");
     }
+}
+
+/// W22: Flux takes the install over. That it is Ready is there before what it applied and lists: nothing is missing from that list.
+#[test]
+fn what_is_taken_over_is_not_missed_in_the_list_of_before() {
+    let mut cluster = Cluster::working();
+    let space = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let now = cluster.now;
+    let live = cluster.objects.get_mut(&space).unwrap();
+    live.fields["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
+    live.written = Some(now - Duration::seconds(2));
+    done(&mut cluster, "main@sha1:1", &["_hello__Namespace"]);
+    under_way(&mut cluster, "main@sha1:2");
+    let root = cluster.install.sync.clone();
+    let root = cluster.objects.get_mut(&root).unwrap();
+    root.fields["status"]["conditions"] = json!([{
+        "type": "Ready", "status": "True", "reason": "ReconciliationSucceeded",
+        "lastTransitionTime": rfc3339(now - Duration::seconds(1)),
+    }]);
+    let is_removed = |cluster: &Cluster| removed(&cluster.install, &cluster.observed(), &space);
+    assert!(!is_removed(&cluster));
+    assert_eq!(writes(&cluster.plan()), Vec::new());
+    // Done with it, it would list what it has.
+    done(&mut cluster, "main@sha1:2", &["_hello__Namespace"]);
+    assert!(is_removed(&cluster));
+    done(
+        &mut cluster,
+        "main@sha1:2",
+        &["_hello__Namespace", "_flux-system__Namespace"],
+    );
+    assert!(!is_removed(&cluster));
+    assert_eq!(writes(&cluster.plan()), Vec::new());
 }

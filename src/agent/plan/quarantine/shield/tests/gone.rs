@@ -227,3 +227,75 @@ fn what_would_be_pruned_is_told_by_the_commit_that_removed_it() {
     live["status"]["sync"]["revision"] = json!("");
     assert_eq!(told(&cluster), removed("before"));
 }
+
+/// The network policy of Redis, which the Application brought as well.
+fn with_policy(by: &str) -> (Cluster, ObjectId) {
+    let mut cluster = owned(by);
+    let policy = "argocd-redis-network-policy";
+    let policy = ObjectId::new(Kind::NetworkPolicy, "argocd", policy);
+    let tracked = format!(
+        "{by}:networking.k8s.io/NetworkPolicy:argocd/{}",
+        policy.name
+    );
+    let wanted = cluster.install.wanted.get_mut(&policy).unwrap();
+    let mut expect = wanted.expect.as_ref().clone();
+    let live = cluster.objects.get_mut(&policy).unwrap();
+    for fields in [&mut expect, &mut live.fields] {
+        fields["metadata"]["annotations"] = json!({TRACKING: tracked});
+    }
+    (wanted.expect, wanted.git_owned) = (Arc::new(expect), true);
+    (cluster, policy)
+}
+
+/// The Application has looked at the next commit, and lists these: whether Git has them, and whether they would be pruned.
+fn lists(cluster: &mut Cluster, by: &str, all: &[(&ObjectId, &str, bool)]) {
+    looked_at(cluster, by, "2");
+    let resource = |(id, status, pruned): &(&ObjectId, &str, bool)| {
+        let (group, _, _) = id.kind.resource();
+        json!({
+            "group": group, "kind": id.kind.as_str(), "namespace": "argocd", "name": id.name,
+            "status": status, "requiresPruning": pruned,
+        })
+    };
+    let resources: Vec<serde_json::Value> = all.iter().map(resource).collect();
+    let status = match cluster.objects.get_mut(&application(by)) {
+        Some(root) => &mut root.fields["status"],
+        None => &mut cluster.applications.get_mut(&application(by)).unwrap()["status"],
+    };
+    status["resources"] = json!(resources);
+}
+
+/// W22: a version of Argo CD that does without an object is followed, before Argo CD prunes that and afterwards.
+#[test]
+fn what_a_version_does_without_is_let_go() {
+    let server = server();
+    let there = (&server, "Synced", false);
+    for by in ["linesman", "engine"] {
+        let (mut cluster, policy) = with_policy(by);
+        let told = |cluster: &Cluster| {
+            let plan = cluster.plan();
+            let did = writes(&plan).into_iter();
+            let did: Vec<String> = did.map(|(did, to)| format!("{did} {to}")).collect();
+            (did, plan.findings)
+        };
+        let nothing = (vec![], vec![]);
+        lists(&mut cluster, by, &[there, (&policy, "OutOfSync", true)]);
+        assert_eq!(told(&cluster), nothing, "{by}: is there");
+        let live = cluster.objects.remove(&policy).unwrap();
+        assert_eq!(told(&cluster), nothing, "{by}: went");
+        lists(&mut cluster, by, &[there]);
+        assert_eq!(told(&cluster), nothing, "{by}: is gone");
+        lists(&mut cluster, by, &[there, (&policy, "OutOfSync", false)]);
+        let (did, _) = told(&cluster);
+        let made = [format!("create {}", policy.name)];
+        assert_eq!(did, made, "{by}: a person's deletion");
+
+        // With what the root needs it is the engine that was removed.
+        cluster.objects.insert(policy.clone(), live);
+        let both = [&server, &policy].map(|id| (id, "OutOfSync", true));
+        lists(&mut cluster, by, &both);
+        let (_, found) = told(&cluster);
+        let held: Vec<&ObjectId> = found.iter().map(|f| &f.object).collect();
+        assert_eq!(held, [&policy, &server], "{by}");
+    }
+}

@@ -1,0 +1,261 @@
+//! W19 where a Kustomization below the root brings the engine: what is pruned is its, and so is what says so.
+
+use super::dropped::{brought, entry};
+use super::*;
+use crate::agent::engine::GIT_OWNER_NAMESPACE;
+use crate::agent::plan::burst::Fate;
+use crate::agent::plan::state::{Child, Past};
+use crate::agent::plan::{plan, project};
+
+const NEXT: &str = "main@sha1:2";
+
+fn engine() -> ObjectId {
+    ObjectId::new(Kind::Kustomization, "infra", "engine")
+}
+
+/// What it says of itself.
+struct Below {
+    tried: &'static str,
+    applied: &'static str,
+    /// Of its inventory.
+    without: Vec<ObjectId>,
+    ready: Value,
+    dies: bool,
+}
+
+impl Below {
+    fn done(revision: &'static str, without: &[ObjectId]) -> Self {
+        Self {
+            tried: revision,
+            applied: revision,
+            without: without.to_vec(),
+            ready: json!({"type": "Ready", "status": "True"}),
+            dies: false,
+        }
+    }
+
+    fn at_work() -> Self {
+        Self {
+            tried: NEXT,
+            ready: json!({"type": "Ready", "status": "Unknown"}),
+            ..Self::done("main@sha1:1", &[])
+        }
+    }
+}
+
+/// A working cluster all of whose engine it brought; the root is done with the next commit.
+fn owned_below() -> Cluster {
+    let mut cluster = brought(&engine());
+    let namespace = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let labels = &mut cluster.objects.get_mut(&namespace).unwrap().fields["metadata"]["labels"];
+    labels[GIT_OWNER] = json!(engine().name);
+    labels[GIT_OWNER_NAMESPACE] = json!(engine().namespace);
+    fetched(&mut cluster, NEXT);
+    let root = cluster.install.sync.clone();
+    let status = &mut cluster.objects.get_mut(&root).unwrap().fields["status"];
+    status["inventory"] = json!({"entries": [
+        {"id": "infra_engine_kustomize.toolkit.fluxcd.io_Kustomization", "v": "v1"},
+    ]});
+    cluster
+}
+
+fn seen(cluster: &Cluster, below: &Below) -> Observed {
+    let brought = |id: &ObjectId, gits: bool| gits || id.kind == Kind::Namespace;
+    let listed = cluster.install.wanted.iter();
+    let listed = listed.filter(|(id, w)| brought(id, w.git_owned) && !below.without.contains(id));
+    let entries: Vec<Value> = listed.map(|(id, _)| json!({"id": entry(id)})).collect();
+    let mut live = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {
+            "name": engine().name, "namespace": engine().namespace, "generation": 1,
+            "labels": {GIT_OWNER: "flux-system", GIT_OWNER_NAMESPACE: "flux-system"},
+            "finalizers": ["finalizers.fluxcd.io"],
+        },
+        "spec": {"interval": "10m", "prune": true},
+        "status": {
+            "observedGeneration": 1, "inventory": {"entries": entries}, "conditions": [below.ready],
+            "lastAttemptedRevision": below.tried, "lastAppliedRevision": below.applied,
+        },
+    });
+    if below.dies {
+        live["metadata"]["deletionTimestamp"] = json!(rfc3339(cluster.now));
+    }
+    let live = serde_json::from_value(live).unwrap();
+    let kind = Kind::Kustomization;
+    let child = Child {
+        fate: Fate::of("flux-system", kind, &live),
+        brings: project::brings(kind, &live),
+        ..project::child(kind, &live).unwrap_or_default()
+    };
+    Observed {
+        children: Arc::new([(engine(), child)].into()),
+        ..cluster.observed()
+    }
+}
+
+fn planned(cluster: &Cluster, below: &Below) -> Plan {
+    let seen = seen(cluster, below);
+    plan(cluster.now, &cluster.install, &seen, &cluster.history)
+}
+
+fn policy() -> ObjectId {
+    ObjectId::new(Kind::NetworkPolicy, "flux-system", "allow-egress")
+}
+
+#[test]
+fn what_left_its_inventory_is_made_again_held_and_given_back() {
+    let mut cluster = owned_below();
+    assert_eq!(writes(&planned(&cluster, &Below::done(NEXT, &[]))), []);
+    let id = deployment("source-controller");
+    cluster.objects.remove(&id);
+    let name = "source-controller";
+    let by_hand = planned(&cluster, &Below::done(NEXT, &[]));
+    assert_eq!(writes(&by_hand), [("create", name)]);
+    let removed = Below::done(NEXT, std::slice::from_ref(&id));
+    let plan = planned(&cluster, &removed);
+    let found: Vec<_> = plan
+        .findings
+        .iter()
+        .map(|f| (f.class, f.commit.as_str()))
+        .collect();
+    assert_eq!(found, [(Class::EngineRemovedByCommit, NEXT)]);
+    assert_eq!(writes(&plan), [("create-held", name)]);
+    do_all(&mut cluster, &plan);
+    works(&mut cluster);
+    assert_eq!(writes(&planned(&cluster, &removed)), []);
+
+    // The root has the next commit, and what it brings not yet.
+    fetched(&mut cluster, "main@sha1:3");
+    assert_eq!(writes(&planned(&cluster, &removed)), []);
+    let back = Below::done("main@sha1:3", &[]);
+    let plan = planned(&cluster, &back);
+    assert_eq!(writes(&plan), [("lift", name)]);
+    assert_eq!(plan.steps[1].target, engine(), "who brings it is asked");
+}
+
+/// Flux prunes itself in the midst of the commit, and begins anew when it is back. The root is done by then.
+#[test]
+fn what_goes_again_while_it_is_at_work_or_dies_is_held() {
+    let id = deployment("source-controller");
+    let mut cluster = owned_below();
+    cluster.objects.remove(&id);
+    let missing = (Class::ObjectMissing, id);
+    let name = "source-controller";
+    assert_eq!(
+        writes(&planned(&cluster, &Below::at_work())),
+        [("create", name)]
+    );
+    let past = Past {
+        attempts: vec![cluster.now - Duration::seconds(5)],
+        ..Past::default()
+    };
+    cluster.history.faults = [(missing, past)].into();
+    let done = Below::done(NEXT, &[]);
+    assert_eq!(writes(&planned(&cluster, &done)), [("create", name)]);
+    let plan = planned(&cluster, &Below::at_work());
+    assert_eq!(writes(&plan), [("create-held", name)]);
+    do_all(&mut cluster, &plan);
+    works(&mut cluster);
+    cluster.history.faults.clear();
+    let ahead = planned(&cluster, &Below::at_work());
+    let ahead: Vec<&str> = writes(&ahead).iter().map(|(did, _)| *did).collect();
+    assert!(
+        ahead.len() > 1 && ahead.iter().all(|did| *did == "hold"),
+        "{ahead:?}"
+    );
+}
+
+/// At the adoption the first snapshot may come before it has applied anything.
+#[test]
+fn what_no_snapshot_knows_as_gits_is_held_as_well() {
+    let mut cluster = owned_below();
+    for wanted in cluster.install.wanted.values_mut() {
+        let mut expect = wanted.expect.as_ref().clone();
+        let labels = expect.pointer_mut("/metadata/labels");
+        if let Some(labels) = labels.and_then(Value::as_object_mut) {
+            labels.retain(|name, _| !name.starts_with("kustomize.toolkit.fluxcd.io/"));
+        }
+        (wanted.expect, wanted.git_owned) = (Arc::new(expect), false);
+    }
+    let id = deployment("source-controller");
+    let name = "source-controller";
+    cluster.objects.remove(&id);
+    let at_work = |cluster: &Cluster| {
+        let mut seen = seen(cluster, &Below::at_work());
+        let child = Arc::make_mut(&mut seen.children)
+            .get_mut(&engine())
+            .unwrap();
+        let entries = [json!({"id": entry(&deployment("source-controller"))})];
+        let said = json!({
+            "inventory": {"entries": entries}, "lastAttemptedRevision": NEXT, "lastAppliedRevision": "main@sha1:1",
+        });
+        child.brings = Some(Arc::new(Brings::of(&said)));
+        let plan = plan(cluster.now, &cluster.install, &seen, &cluster.history);
+        let steps = writes(&plan).into_iter();
+        steps
+            .map(|(did, to)| format!("{did} {to}"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(at_work(&cluster), [format!("create {name}")]);
+    let past = Past {
+        attempts: vec![cluster.now - Duration::seconds(5)],
+        ..Past::default()
+    };
+    cluster.history.faults = [((Class::ObjectMissing, id), past)].into();
+    assert_eq!(at_work(&cluster), [format!("create-held {name}")]);
+}
+
+/// Its end takes all that it brought. That is held before it gets there, where there is time for it.
+#[test]
+fn what_would_go_with_it_is_held_at_once() {
+    let mut cluster = owned_below();
+    let dies = Below {
+        dies: true,
+        ..Below::done(NEXT, &[])
+    };
+    let gone = deployment("source-controller");
+    cluster.objects.remove(&gone);
+    for _ in 0..3 {
+        let plan = planned(&cluster, &dies);
+        do_all(&mut cluster, &plan);
+        works(&mut cluster);
+    }
+    let gits = cluster.install.wanted.iter().filter(|(_, w)| w.git_owned);
+    let free: Vec<&ObjectId> = gits
+        .map(|(id, _)| id)
+        .filter(|id| !is_held(&cluster, id))
+        .collect();
+    assert_eq!(free, [] as [&ObjectId; 0]);
+    assert!(cluster.objects.contains_key(&gone));
+    // It is gone: what is held stays so until something in Git brings it.
+    fetched(&mut cluster, "main@sha1:3");
+    assert_eq!(writes(&cluster.plan()), []);
+}
+
+/// What the guard policy keeps is held, too.
+#[test]
+fn what_it_is_refused_to_prune_is_held() {
+    let cluster = owned_below();
+    let text = "delete failed, errors: Namespace/flux-system delete failed: forbidden";
+    let below = Below {
+        ready: json!({"type": "Ready", "status": "False", "reason": "PruneFailed", "message": text}),
+        ..Below::at_work()
+    };
+    assert_eq!(
+        writes(&planned(&cluster, &below)),
+        [("hold", "flux-system")]
+    );
+}
+
+/// W22: a version that does without something, also while it is at work.
+#[test]
+fn what_its_version_does_without_is_let_go() {
+    let mut cluster = owned_below();
+    cluster.objects.remove(&policy());
+    for below in [Below::at_work(), Below::done(NEXT, &[policy()])] {
+        let plan = planned(&cluster, &below);
+        assert_eq!((writes(&plan), &plan.findings[..]), (vec![], &[][..]));
+    }
+    let still = planned(&cluster, &Below::done(NEXT, &[]));
+    assert_eq!(writes(&still), [("create", "allow-egress")]);
+}
