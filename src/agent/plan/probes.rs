@@ -92,11 +92,15 @@ pub fn probes(
         health::can_answer(install, observed),
         moved(install, observed, history),
     );
-    let fetched = source.probe().is_some_and(|p| p.answered)
-        && (install.traits.kind == EngineKind::Argocd || source.is_true("Ready"));
+    let argocd = install.traits.kind == EngineKind::Argocd;
+    let answered = source.probe().is_some_and(|p| p.answered);
+    let fetched = answered && (argocd || source.is_true("Ready"));
+    // What keeps source-controller from Git keeps kustomize-controller from no answer.
+    let failed = || source.condition("Ready").is_some_and(|c| c.0 == "False");
+    let over = fetched || answered && failed();
     let asked = if (moved || up && due(source)) && spaced(&install.source) {
         Some(&install.source)
-    } else if up && fetched && due(sync) && spaced(&install.sync) {
+    } else if up && over && due(sync) && spaced(&install.sync) {
         Some(&install.sync)
     } else {
         None

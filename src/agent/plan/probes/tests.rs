@@ -101,6 +101,28 @@ fn nobody_is_asked_who_was_asked_a_moment_ago_or_cannot_answer() {
     assert_eq!(next(&unready), (vec![], SPACING));
 }
 
+/// F12, W14: a Git host that is away may be so for hours, and nobody but source-controller waits for it.
+#[test]
+fn a_kustomize_controller_is_asked_also_while_the_source_cannot_fetch() {
+    let every = Cluster::working().install.policy.probe_every;
+    let sync = Cluster::working().install.sync;
+    for (status, answered, of_sync, expected) in [
+        ("False", true, every, vec![sync.clone()]),
+        ("False", true, SECOND, vec![]),
+        ("False", false, every, vec![]),
+        ("Unknown", true, every, vec![]),
+    ] {
+        let mut cluster = asked((SECOND * 10, answered), (of_sync, true));
+        let source = cluster.install.source.clone();
+        let live = cluster.objects.get_mut(&source).unwrap();
+        live.fields["status"]["conditions"] = json!([{
+            "type": "Ready", "status": status, "reason": "GitOperationFailed",
+            "message": "dial tcp 10.0.0.1:22: connect: connection refused",
+        }]);
+        assert_eq!(next(&cluster), (expected, SPACING), "{status} {answered}");
+    }
+}
+
 /// A write that a question does not know of is asked about.
 #[test]
 fn what_was_written_after_a_question_is_asked_about() {
