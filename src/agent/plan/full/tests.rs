@@ -71,6 +71,17 @@ impl World {
         });
     }
 
+    /// The controller of the other root has nothing to say but that it is there.
+    fn answer_otherwise(&mut self) {
+        let root = self.root();
+        let roots: Vec<ObjectId> = self.cluster.install.roots().cloned().collect();
+        for id in roots.iter().filter(|id| **id != root) {
+            let live = self.cluster.objects.get_mut(id).unwrap();
+            let asked = live.probe().map(|p| rfc3339(p.sent));
+            live.fields["status"]["lastHandledReconcileAt"] = json!(asked);
+        }
+    }
+
     fn plan(&self) -> Plan {
         let mut observed = self.cluster.observed();
         let read = OwnRead {
@@ -94,6 +105,7 @@ impl World {
         let mut taken = Vec::new();
         while self.cluster.now - began < Duration::seconds(seconds) {
             self.answer();
+            self.answer_otherwise();
             let plan = self.plan();
             let observed = self.cluster.observed();
             self.cluster.history.saw(self.cluster.now, &plan);

@@ -157,6 +157,12 @@ pub(super) fn takes_all(observed: &Observed, by: &ObjectId) -> bool {
     child.is_some_and(|child| child.fate.dying && child.fate.prunes)
 }
 
+/// Whether one below the root is known not to be there.
+pub(super) fn is_gone(install: &Install, observed: &Observed, by: &ObjectId) -> bool {
+    let unknown = observed.awaited.contains(&by.kind) || observed.cut.contains(&by.kind);
+    *by != install.sync && !unknown && !observed.children.contains_key(by)
+}
+
 /// The Kustomizations below the root that bring something of the engine.
 pub(super) fn below(observed: &Observed) -> impl Iterator<Item = (&ObjectId, &Brings)> {
     observed.children.iter().filter_map(|(id, child)| {

@@ -45,9 +45,16 @@ fn left_inventory(install: &Install, observed: &Observed, id: &ObjectId) -> bool
         return true;
     }
     let Some(said) = brings::said(install, observed, &owner) else {
-        // Where it is gone itself, nothing is left that would prune, and what was held for it stays held.
-        let kept = live.and_then(|live| hold(live));
-        return kept.is_some_and(|hold| hold.removal && hold.lifted.is_none());
+        // Where it is gone itself, nothing is left that would prune, and what was held for it stays held. What it took with it beside
+        // that is looked at when it is gone.
+        let kept = |other: &ObjectId| {
+            let hold = observed.objects.get(other).and_then(|live| hold(live));
+            hold.is_some_and(|hold| hold.removal && hold.lifted.is_none())
+        };
+        let of_same = |other: &&ObjectId| super::owner(install, observed, other) == owner;
+        let with_it = || install.wanted.keys().filter(of_same).any(kept);
+        return kept(id)
+            || live.is_none() && brings::is_gone(install, observed, &owner) && with_it();
     };
     // What the guard keeps stays listed, and its owner not Ready, for as long as Flux tries.
     if said.is_refused(id) {

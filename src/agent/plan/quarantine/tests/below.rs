@@ -230,6 +230,14 @@ fn what_would_go_with_it_is_held_at_once() {
     // It is gone: what is held stays so until something in Git brings it.
     fetched(&mut cluster, "main@sha1:3");
     assert_eq!(writes(&cluster.plan()), []);
+    // What went last is looked for when it is gone.
+    cluster.objects.remove(&gone);
+    let name = "source-controller";
+    assert_eq!(writes(&cluster.plan()), [("create-held", name)]);
+    let mut unknown = cluster.observed();
+    unknown.awaited.insert(Kind::Kustomization);
+    let plan = plan(cluster.now, &cluster.install, &unknown, &cluster.history);
+    assert_eq!(writes(&plan), [("create", name)]);
 }
 
 /// What the guard policy keeps is held, too.
