@@ -14,6 +14,8 @@ pub(crate) struct Case {
     pub(crate) link: Option<(&'static str, u64)>,
     /// A long way between the two, in user space.
     pub(crate) way: Option<Way>,
+    /// Whether `TCP_NOTSENT_LOWAT` bounds what their kernels keep unsent, as the line has it.
+    pub(crate) lowat: bool,
     pub(crate) kinds: &'static [Kind],
     /// Figures for the table.
     pub(crate) shown: &'static [&'static str],
@@ -29,6 +31,8 @@ const MUX: &[Kind] = &[
     Kind::Yamux,
     Kind::H2,
 ];
+/// Whose connection this program makes itself, and can leave an option of it out.
+const OWN: &[Kind] = &[Kind::Line, Kind::Yamux, Kind::H2];
 /// Where yamux and HTTP/2 end the connection or never finish, and konnectivity never does either.
 const FEW: &[Kind] = &[Kind::Line, Kind::Remotedialer, Kind::Chisel];
 const RATE: &[&str] = &["MB/s", "hub ns/KB", "agent ns/KB", "Jain"];
@@ -66,6 +70,7 @@ const fn case(
         scenario,
         link: None,
         way: None,
+        lowat: true,
         kinds,
         shown,
         bars: &[],
@@ -84,6 +89,14 @@ impl Case {
         let rtt = Duration::from_millis(rtt_ms);
         Self {
             way: Some(Way { megabits, rtt }),
+            ..self
+        }
+    }
+
+    /// Their kernels take what the system lets them have.
+    const fn without_lowat(self) -> Self {
+        Self {
+            lowat: false,
             ..self
         }
     }
@@ -137,6 +150,10 @@ pub(crate) const CASES: &[Case] = &[
     case("shaped-16", "200 Mbit/s, 20 ms queue: echo beside 16", "echo 16", MUX, ECHO).over("200mbit", 20),
     case("shaped-64", "200 Mbit/s, 20 ms queue: echo beside 64", "echo 64", MUX, ECHO).over("200mbit", 20)
         .bars(SHAPED),
+    case("no-lowat-1", "the same without TCP_NOTSENT_LOWAT: echo beside 1", "echo 1", OWN, ECHO).over("200mbit", 20)
+        .without_lowat(),
+    case("no-lowat-16", "… echo beside 16", "echo 16", OWN, ECHO).over("200mbit", 20).without_lowat(),
+    case("no-lowat-64", "… echo beside 64", "echo 64", OWN, ECHO).over("200mbit", 20).without_lowat(),
     case("narrow-8", "16 Mbit/s, 100 ms queue: echo beside 8", "echo 8", MUX, ECHO).over("16mbit", 100)
         .bars(&[at_most("p99 us", 250_000.0)]),
     case("long-down", "1 Gbit/s, 100 ms: download, 1 stream, after 4 s", "late-download 1", EVERY, RATE).far(1000, 100)

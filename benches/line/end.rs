@@ -1,6 +1,6 @@
 //! One end of a measurement, in its own process.
 //!
-//! `end SIDE KIND ADDRESS DIRECTORY [SCENARIO...]`. The side that listens prints `LISTEN <address>`, the hub's
+//! `end [no-lowat] SIDE KIND ADDRESS DIRECTORY [SCENARIO...]`. The side that listens prints `LISTEN <address>`, the hub's
 //! side at last `RESULT <JSON>`.
 
 use std::path::Path;
@@ -16,6 +16,7 @@ use linesman::tunnel::{Incoming, Line};
 use linesman::wire::frame::{Class, Kind};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -56,9 +57,32 @@ impl Opener {
     }
 }
 
+/// What an end was asked for, but which one it is.
+struct Asked<'a> {
+    /// To listen on, or to dial.
+    address: &'a str,
+    directory: &'a Path,
+    scenario: &'a [String],
+    /// Sets the options of the TCP connection that carries the streams.
+    tune: fn(&TcpStream),
+}
+
+/// The first word of an end whose kernel may keep as many unsent bytes as the system lets it.
+pub(crate) const NO_LOWAT: &str = "no-lowat";
+
+/// As [`driver::tune`], but for `TCP_NOTSENT_LOWAT`: 0 gives that back to the system, which has no bound by default.
+fn tune_without_lowat(socket: &TcpStream) {
+    driver::tune(socket);
+    SockRef::from(socket).set_tcp_notsent_lowat(0).unwrap();
+}
+
 pub(crate) fn run(args: &[String]) {
+    let (tune, args): (fn(&TcpStream), _) = match args {
+        [first, rest @ ..] if first == NO_LOWAT => (tune_without_lowat, rest),
+        _ => (driver::tune, args),
+    };
     let [side, kind, address, directory, scenario @ ..] = args else {
-        panic!("end SIDE KIND ADDRESS DIRECTORY [SCENARIO...]");
+        panic!("end [{NO_LOWAT}] SIDE KIND ADDRESS DIRECTORY [SCENARIO...]");
     };
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -66,10 +90,16 @@ pub(crate) fn run(args: &[String]) {
         .build()
         .unwrap();
     let directory = Path::new(directory);
+    let asked = Asked {
+        address,
+        directory,
+        scenario,
+        tune,
+    };
     let work = async {
         match (side.as_str(), kind.as_str()) {
-            ("hub", "line") => hub(address, directory, scenario).await,
-            ("agent", "line") => agent(address, directory, scenario).await,
+            ("hub", "line") => hub(&asked).await,
+            ("agent", "line") => agent(&asked).await,
             ("hub", "tls") => {
                 let opener = Opener::Tls {
                     connector: connector(directory),
@@ -78,8 +108,8 @@ pub(crate) fn run(args: &[String]) {
                 report(Arc::new(opener), scenario).await;
             }
             ("agent", "tls") => sources(address, directory).await,
-            ("hub", "h2" | "yamux") => peer_hub(kind, address, directory, scenario).await,
-            ("agent", "h2" | "yamux") => peer_agent(kind, address, directory).await,
+            ("hub", "h2" | "yamux") => peer_hub(kind, &asked).await,
+            ("agent", "h2" | "yamux") => peer_agent(kind, &asked).await,
             ("hub", "storm") => storm::hub(address, directory, count(scenario)).await,
             ("agent", "storm") => storm::agents(directory, count(scenario)).await,
             other => panic!("no such end: {other:?}"),
@@ -108,16 +138,17 @@ fn count(scenario: &[String]) -> usize {
     scenario[1].parse().unwrap()
 }
 
-async fn hub(address: &str, directory: &Path, scenario: &[String]) {
-    let listener = listen(address).await;
-    let acceptor = acceptor(directory);
+async fn hub(asked: &Asked<'_>) {
+    let scenario = asked.scenario;
+    let listener = listen(asked.address).await;
+    let acceptor = acceptor(asked.directory);
     let mut tasks = JoinSet::new();
     let mut held = Vec::new();
     let start = Instant::now();
     let before = machine::used();
     for _ in 0..lines(scenario) {
         let (socket, _) = listener.accept().await.unwrap();
-        driver::tune(&socket);
+        (asked.tune)(&socket);
         let tls = acceptor.accept(Ahead::new(socket)).await.unwrap();
         let socket = Socket::new(tls, Role::Hub, Bytes::new());
         let streams = mpsc::channel(1).0;
@@ -137,14 +168,14 @@ async fn hub(address: &str, directory: &Path, scenario: &[String]) {
     }
 }
 
-async fn agent(address: &str, directory: &Path, scenario: &[String]) {
-    let connector = connector(directory);
+async fn agent(asked: &Asked<'_>) {
+    let connector = connector(asked.directory);
     let (streams, mut incoming) = mpsc::channel::<Incoming>(16_384);
     let mut tasks = JoinSet::new();
     let mut held = Vec::new();
-    for _ in 0..lines(scenario) {
-        let socket = TcpStream::connect(address).await.unwrap();
-        driver::tune(&socket);
+    for _ in 0..lines(asked.scenario) {
+        let socket = TcpStream::connect(asked.address).await.unwrap();
+        (asked.tune)(&socket);
         let mut tls = connector.connect(name(), Ahead::new(socket)).await.unwrap();
         tls.get_mut().1.set_buffer_limit(Some(driver::TLS_BUFFER));
         let socket = Socket::new(tls, Role::Agent, Bytes::new());
@@ -167,24 +198,25 @@ async fn agent(address: &str, directory: &Path, scenario: &[String]) {
     }
 }
 
-async fn peer_hub(kind: &str, address: &str, directory: &Path, scenario: &[String]) {
-    let listener = listen(address).await;
+async fn peer_hub(kind: &str, asked: &Asked<'_>) {
+    let listener = listen(asked.address).await;
     let (socket, _) = listener.accept().await.unwrap();
-    driver::tune(&socket);
-    let tls = acceptor(directory).accept(socket).await.unwrap();
+    (asked.tune)(&socket);
+    let tls = acceptor(asked.directory).accept(socket).await.unwrap();
     let mut tasks = JoinSet::new();
     let opener = if kind == "h2" {
         Opener::H2(peers::h2_hub(Box::new(tls), &mut tasks).await)
     } else {
         Opener::Yamux(peers::yamux(Box::new(tls), yamux::Mode::Server, &mut tasks))
     };
-    report(Arc::new(opener), scenario).await;
+    report(Arc::new(opener), asked.scenario).await;
 }
 
-async fn peer_agent(kind: &str, address: &str, directory: &Path) {
-    let socket = TcpStream::connect(address).await.unwrap();
-    driver::tune(&socket);
-    let tls = connector(directory).connect(name(), socket).await.unwrap();
+async fn peer_agent(kind: &str, asked: &Asked<'_>) {
+    let socket = TcpStream::connect(asked.address).await.unwrap();
+    (asked.tune)(&socket);
+    let tls = connector(asked.directory).connect(name(), socket);
+    let tls = tls.await.unwrap();
     if kind == "h2" {
         return peers::h2_agent(Box::new(tls)).await;
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::Options;
 use crate::cases::{CASES, Case};
+use crate::end::NO_LOWAT;
 use crate::load::Figures;
 use crate::net::Link;
 use crate::{machine, table};
@@ -81,12 +82,16 @@ struct Ends {
 }
 
 impl Ends {
-    fn start(&self, side: &str, address: &str, link: Option<&Link>) -> Command {
+    fn start(&self, side: &str, address: &str, case: &Case, link: Option<&Link>) -> Command {
         let program = self.program.to_str().unwrap();
         let mut command =
             link.map_or_else(|| Command::new(program), |link| link.command(side, program));
         match self.kind {
-            Some(kind) => command.args(["end", side, kind]),
+            Some(kind) => {
+                command.arg("end");
+                command.args((!case.lowat).then_some(NO_LOWAT));
+                command.args([side, kind])
+            }
             None => command.arg(side),
         };
         command.arg(address);
@@ -176,7 +181,7 @@ fn once(
     };
     let address = link.map_or("127.0.0.1", |_| Link::address(first));
     let start = |side: &str, address: &str| {
-        let mut command = ends.start(side, address, link);
+        let mut command = ends.start(side, address, case, link);
         command.arg(&options.out).args(scenario.split(' '));
         command.stdout(Stdio::piped());
         Process(command.spawn().unwrap())
