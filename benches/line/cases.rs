@@ -16,6 +16,8 @@ pub(crate) struct Case {
     pub(crate) way: Option<Way>,
     /// Whether `TCP_NOTSENT_LOWAT` bounds what their kernels keep unsent, as the line has it.
     pub(crate) lowat: bool,
+    /// A proxy on the listener's side that ends TLS.
+    pub(crate) proxied: bool,
     pub(crate) kinds: &'static [Kind],
     /// Figures for the table.
     pub(crate) shown: &'static [&'static str],
@@ -71,6 +73,7 @@ const fn case(
         link: None,
         way: None,
         lowat: true,
+        proxied: false,
         kinds,
         shown,
         bars: &[],
@@ -97,6 +100,13 @@ impl Case {
     const fn without_lowat(self) -> Self {
         Self {
             lowat: false,
+            ..self
+        }
+    }
+
+    const fn proxied(self) -> Self {
+        Self {
+            proxied: true,
             ..self
         }
     }
@@ -146,6 +156,10 @@ pub(crate) const CASES: &[Case] = &[
     case("echo-1", "64 B echo beside 1 bulk stream", "echo 1", EVERY, ECHO),
     case("echo-8", "64 B echo beside 8 bulk streams", "echo 8", EVERY, ECHO).bars(&[at_most("p99 us", 5_000.0)]),
     case("echo-64", "64 B echo beside 64 bulk streams", "echo 64", EVERY, ECHO),
+    case("proxied-0", "a proxy between that ends TLS: echo, idle", "echo 0", EVERY, ALONE).proxied(),
+    case("proxied-8", "… echo beside 8", "echo 8", EVERY, ECHO).proxied(),
+    case("proxied-16", "… and 200 Mbit/s, 20 ms queue: echo beside 16", "echo 16", MUX, ECHO).over("200mbit", 20)
+        .proxied(),
     case("shaped-1", "200 Mbit/s, 20 ms queue: echo beside 1", "echo 1", MUX, ECHO).over("200mbit", 20),
     case("shaped-16", "200 Mbit/s, 20 ms queue: echo beside 16", "echo 16", MUX, ECHO).over("200mbit", 20),
     case("shaped-64", "200 Mbit/s, 20 ms queue: echo beside 64", "echo 64", MUX, ECHO).over("200mbit", 20)

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::load::{self, Duplex};
 use crate::peers::{self, YamuxOpener};
-use crate::{machine, storm};
+use crate::{machine, proxied, storm};
 
 /// Where new streams come from.
 pub(crate) enum Opener {
@@ -110,6 +110,7 @@ pub(crate) fn run(args: &[String]) {
             ("agent", "tls") => sources(address, directory).await,
             ("hub", "h2" | "yamux") => peer_hub(kind, &asked).await,
             ("agent", "h2" | "yamux") => peer_agent(kind, &asked).await,
+            ("proxy", "tls") => proxied::run(address, &scenario[0], directory).await,
             ("hub", "storm") => storm::hub(address, directory, count(scenario)).await,
             ("agent", "storm") => storm::agents(directory, count(scenario)).await,
             other => panic!("no such end: {other:?}"),
@@ -243,7 +244,8 @@ async fn sources(address: &str, directory: &Path) {
     }
 }
 
-async fn listen(address: &str) -> TcpListener {
+/// Binds, and says where.
+pub(crate) async fn listen(address: &str) -> TcpListener {
     let listener = TcpListener::bind(address).await.unwrap();
     println!("LISTEN {}", listener.local_addr().unwrap());
     listener
@@ -261,26 +263,32 @@ fn identity() -> Identity {
     }
 }
 
-fn name() -> ServerName<'static> {
+pub(crate) fn name() -> ServerName<'static> {
     ServerName::try_from("hub.bench").unwrap()
 }
 
 fn acceptor(directory: &Path) -> TlsAcceptor {
-    let certificate = CertificateDer::from_pem_file(directory.join("cert.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(directory.join("key.pem")).unwrap();
-    let config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
+    TlsAcceptor::from(Arc::new(server(directory)))
 }
 
 fn connector(directory: &Path) -> TlsConnector {
+    TlsConnector::from(Arc::new(client(directory)))
+}
+
+pub(crate) fn server(directory: &Path) -> ServerConfig {
+    let certificate = CertificateDer::from_pem_file(directory.join("cert.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(directory.join("key.pem")).unwrap();
+    ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap()
+}
+
+pub(crate) fn client(directory: &Path) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(directory.join("cert.pem")).unwrap();
     roots.add(certificate).unwrap();
-    let config = ClientConfig::builder()
+    ClientConfig::builder()
         .with_root_certificates(roots)
-        .with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
+        .with_no_client_auth()
 }

@@ -32,6 +32,7 @@ mod load;
 mod machine;
 mod net;
 mod peers;
+mod proxied;
 mod shaper;
 mod storm;
 mod suite;

@@ -179,14 +179,14 @@ fn once(
     } else {
         ("hub", "agent")
     };
-    let address = link.map_or("127.0.0.1", |_| Link::address(first));
+    let at = link.map_or("127.0.0.1", |_| Link::address(first));
     let start = |side: &str, address: &str| {
         let mut command = ends.start(side, address, case, link);
         command.arg(&options.out).args(scenario.split(' '));
         command.stdout(Stdio::piped());
         Process(command.spawn().unwrap())
     };
-    let mut listener = start(first, &format!("{address}:0"));
+    let mut listener = start(first, &format!("{at}:0"));
     let (lines, heard) = mpsc::channel();
     listener.forward(&lines);
     let address = wait(&heard, "LISTEN ")?;
@@ -194,10 +194,36 @@ fn once(
         Some(way) => way.to(&address).to_string(),
         None => address,
     };
+    let mut proxy = case
+        .proxied
+        .then(|| start_proxy(options, (first, &format!("{at}:0")), &address, link));
+    let address = match &mut proxy {
+        Some(proxy) => {
+            proxy.forward(&lines);
+            wait(&heard, "LISTEN ")?
+        }
+        None => address,
+    };
     let mut dialler = start(second, &address);
     dialler.forward(&lines);
     let result = wait(&heard, "RESULT ")?;
     serde_json::from_str(&result).ok()
+}
+
+/// A proxy at `address` of that side, which ends TLS before `target`.
+fn start_proxy(
+    options: &Options,
+    (side, address): (&str, &str),
+    target: &str,
+    link: Option<&Link>,
+) -> Process {
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let mut command =
+        link.map_or_else(|| Command::new(program), |link| link.command(side, program));
+    command.args(["end", "proxy", "tls", address]);
+    command.arg(&options.out).arg(target).stdout(Stdio::piped());
+    Process(command.spawn().unwrap())
 }
 
 /// One storm: the hub is killed under its lines and started again where it was.
