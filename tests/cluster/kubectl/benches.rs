@@ -10,27 +10,31 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
-use kube::Client;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::AttachParams;
 use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use super::{NAMESPACE, ready};
+use super::{NAMESPACE, POD, ready};
 use crate::figures::hub_pid;
 use crate::line::agent_pid;
+use crate::support::figure;
 use crate::support::world::{self, World};
-use crate::support::{figure, shown};
 
 mod peer;
 
 const GETS: usize = 500;
-const ROUNDS: usize = 3;
+const SESSIONS: usize = 40;
+const ROUNDS: usize = 5;
 const WATCHES: usize = 200;
 const LOGS: usize = 20;
 const PODS: usize = 5_000;
-/// For how long as many requests as possible are made.
-const BUSY: Duration = Duration::from_secs(5);
+/// For how long as many requests as possible are made in a round.
+const BUSY: Duration = Duration::from_secs(3);
 
 /// The same client straight to the API server and through the hub.
 pub(super) struct Ways {
@@ -70,7 +74,7 @@ async fn get(client: &Client, path: &str) -> usize {
     answer.into_body().collect().await.unwrap().to_bytes().len()
 }
 
-/// Sorted times of requests one after the other.
+/// Times of requests one after the other.
 async fn gets(client: &Client, path: &str) -> Vec<Duration> {
     let mut times = Vec::new();
     for _ in 0..GETS {
@@ -81,26 +85,43 @@ async fn gets(client: &Client, path: &str) -> Vec<Duration> {
     times
 }
 
-fn at(times: &mut [Duration], part: usize) -> String {
-    times.sort_unstable();
-    format!(
-        "{:.2} ms",
-        times[times.len() * part / 100].as_secs_f64() * 1e3
-    )
+/// The middle of what the rounds gave, with the least and the most.
+fn spread(mut rounds: Vec<f64>, digits: usize, unit: &str) -> String {
+    rounds.sort_by(f64::total_cmp);
+    let (middle, most) = (rounds[rounds.len() / 2], rounds[rounds.len() - 1]);
+    let least = rounds[0];
+    format!("{middle:.digits$}{unit} ({least:.digits$}–{most:.digits$})")
 }
 
-/// Both ways in turn, so that what else the machine does hits both.
-async fn compared(ways: &Ways, path: &str, beside: &str) {
+/// That percentile of each round.
+fn percentile(rounds: &[Vec<Duration>], part: usize) -> String {
+    let at = |times: &Vec<Duration>| {
+        let mut times = times.clone();
+        times.sort_unstable();
+        times[times.len() * part / 100].as_secs_f64() * 1e3
+    };
+    spread(rounds.iter().map(at).collect(), 2, " ms")
+}
+
+/// A row: what it belongs to, what it is of, and the bar of its p50.
+type Row<'a> = (&'a str, &'a str, &'a str);
+
+/// What `times` takes both ways, in turn, so that what else the machine does hits both.
+async fn compared(
+    ways: &Ways,
+    (id, what, bar): Row<'_>,
+    times: impl AsyncFn(&Client) -> Vec<Duration>,
+) {
     let (mut direct, mut hub) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        direct.extend(gets(&ways.direct, path).await);
-        hub.extend(gets(&ways.hub, path).await);
+        direct.push(times(&ways.direct).await);
+        hub.push(times(&ways.hub).await);
     }
     for part in [50, 99] {
-        let bar = if part == 50 { "added ≤ 3 ms" } else { "" };
-        let figures = format!("{} / {}", at(&mut direct, part), at(&mut hub, part));
-        let what = format!("GET of a small object{beside}, p{part}: direct / through the hub");
-        figure("L52", &what, bar, figures);
+        let bar = if part == 50 { bar } else { "" };
+        let figures = format!("{} / {}", percentile(&direct, part), percentile(&hub, part));
+        let what = format!("{what}, p{part}: direct / through the hub");
+        figure(id, &what, bar, figures);
     }
 }
 
@@ -128,16 +149,79 @@ fn a_get_through_the_hub() {
     runtime.block_on(async {
         let ways = Ways::of(&world).await;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/box");
-        compared(&ways, &path, "").await;
+        let row = ("L52", "GET of a small object", "added ≤ 3 ms");
+        compared(&ways, row, async |client| gets(client, &path).await).await;
         let mut open = JoinSet::new();
         let watch = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=1");
         endless(&ways.hub, &watch, WATCHES, &mut open);
         let log = format!("/api/v1/namespaces/{NAMESPACE}/pods/box/log?follow=1");
         endless(&ways.hub, &log, LOGS, &mut open);
-        let beside = format!(" beside {WATCHES} watches and {LOGS} logs -f");
-        compared(&ways, &path, &beside).await;
+        let what = format!("GET of a small object beside {WATCHES} watches and {LOGS} logs -f");
+        let row = ("L52", what.as_str(), "added ≤ 3 ms");
+        compared(&ways, row, async |client| gets(client, &path).await).await;
         assert_eq!(open.len(), WATCHES + LOGS, "all of them run");
     });
+}
+
+/// L3: from the request for a session to the first byte of the shell's prompt, kubectl's own start left out. The API server and
+/// the hub have served the user before; each session has a connection of its own, as one of kubectl has.
+#[test]
+#[ignore = "a benchmark: make bench"]
+fn a_prompt_through_the_hub() {
+    let world = world::adopted();
+    ready(&world);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let ways = Ways::of(&world).await;
+        for client in [&ways.direct, &ways.hub] {
+            prompt(client).await;
+        }
+        let row = ("L3", "exec of a shell with a terminal → its prompt", "");
+        compared(&ways, row, async |client| {
+            let mut times = Vec::new();
+            for _ in 0..SESSIONS {
+                times.push(prompt(client).await);
+            }
+            times
+        })
+        .await;
+    });
+}
+
+async fn prompt(client: &Client) -> Duration {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let terminal = AttachParams::interactive_tty();
+    let began = Instant::now();
+    let mut session = pods.exec(POD, ["sh"], &terminal).await.unwrap();
+    let mut said = session.stdout().unwrap();
+    said.read_exact(&mut [0]).await.unwrap();
+    let took = began.elapsed();
+    // Over before the next one begins, and by itself: nothing is left that the node would have to end meanwhile.
+    let ended = session.take_status().unwrap();
+    let mut input = session.stdin().unwrap();
+    input.write_all(b"exit\n").await.unwrap();
+    assert!(ended.await.is_some(), "the shell says how it ended");
+    took
+}
+
+/// Rows in the order in which the first round had them, with what each round gave.
+#[derive(Default)]
+struct Rows(Vec<(String, &'static str, Vec<f64>)>);
+
+impl Rows {
+    fn add(&mut self, what: String, bar: &'static str, value: f64) {
+        match self.0.iter_mut().find(|(known, _, _)| *known == what) {
+            Some((_, _, values)) => values.push(value),
+            None => self.0.push((what, bar, vec![value])),
+        }
+    }
+}
+
+/// What is counted while requests pass.
+struct Counted {
+    pids: [(&'static str, u32); 2],
+    nginx: Option<peer::Nginx>,
+    path: Arc<String>,
 }
 
 /// L52: how many small requests hub and agent carry with a core each. What the API server and this client spend is not in it.
@@ -150,53 +234,63 @@ fn gets_a_second_per_core() {
     world.hub.level = "info";
     world.hub.up();
     ready(&world);
-    let pids = [("hub", hub_pid(&world)), ("agent", agent_pid(&world))];
-    let nginx = peer::Nginx::before(&world);
+    let counted = Counted {
+        pids: [("hub", hub_pid(&world)), ("agent", agent_pid(&world))],
+        nginx: peer::Nginx::before(&world),
+        path: Arc::new(format!("/api/v1/namespaces/{NAMESPACE}/pods/box")),
+    };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let path = Arc::new(format!("/api/v1/namespaces/{NAMESPACE}/pods/box"));
     for (what, workers) in [("one after the other", 1), ("32 at a time", 32)] {
-        let before = pids.map(|(_, pid)| processor(pid));
-        let waited = waits(hub_pid(&world));
+        let mut rows = Rows::default();
+        for _ in 0..ROUNDS {
+            runtime.block_on(counted.round(&world, (what, workers), &mut rows));
+        }
+        for (what, bar, values) in rows.0 {
+            let (digits, unit) = if what.contains(WAITS) {
+                (1, "")
+            } else {
+                (0, " /s")
+            };
+            figure("L52", &what, bar, spread(values, digits, unit));
+        }
+    }
+}
+
+const WAITS: &str = "times that a thread of the hub begins to wait";
+
+impl Counted {
+    async fn round(&self, world: &World, (what, workers): (&str, usize), rows: &mut Rows) {
+        let [(_, hub), _] = self.pids;
+        // Connected before anything is counted.
+        let ways = Ways::of(world).await;
+        get(&ways.hub, &self.path).await;
+        let (before, waited) = (self.pids.map(|(_, pid)| processor(pid)), waits(hub));
         let began = Instant::now();
-        let done = runtime.block_on(async {
-            let ways = Ways::of(&world).await;
-            as_many_as_pass(&ways.hub, &path, workers).await
-        });
+        let done = as_many_as_pass(&ways.hub, &self.path, workers).await;
         let all = done / began.elapsed().as_secs_f64();
-        figure(
-            "L52",
-            &format!("GETs of a small object through the hub, {what}"),
-            "",
-            format!("{all:.0} /s"),
-        );
-        for ((name, pid), before) in pids.iter().zip(before) {
+        let name = format!("GETs of a small object through the hub, {what}");
+        rows.add(name, "", all);
+        for ((name, pid), before) in self.pids.iter().zip(before) {
+            let bar = if *name == "hub" { "≥ 10,000 /s" } else { "" };
             let used = processor(*pid) - before;
-            figure(
-                "L52",
-                &format!("… per core of the {name}, {what}"),
-                if *name == "hub" { "≥ 10,000 /s" } else { "" },
-                format!("{:.0} /s", done / used),
+            rows.add(
+                format!("… per core of the {name}, {what}"),
+                bar,
+                done / used,
             );
         }
-        figure(
-            "L52",
-            &format!("… times that a thread of the hub begins to wait, for each, {what}"),
-            "",
-            format!("{:.1}", (waits(hub_pid(&world)) - waited) / done),
-        );
-        if let Some(nginx) = &nginx {
+        let name = format!("… {WAITS}, for each, {what}");
+        rows.add(name, "", (waits(hub) - waited) / done);
+        if let Some(nginx) = &self.nginx {
+            let client = nginx.client().await;
+            get(&client, &self.path).await;
             let before = processor(nginx.pid());
-            let done = runtime
-                .block_on(async { as_many_as_pass(&nginx.client().await, &path, workers).await });
+            let done = as_many_as_pass(&client, &self.path, workers).await;
             let used = processor(nginx.pid()) - before;
-            figure(
-                "L52",
-                &format!(
-                    "… per core of nginx, which forwards and logs the same and does no more, {what}"
-                ),
-                "",
-                format!("{:.0} /s", done / used),
+            let name = format!(
+                "… per core of nginx, which forwards and logs the same and does no more, {what}"
             );
+            rows.add(name, "", done / used);
         }
     }
 }
@@ -262,19 +356,19 @@ fn a_list_of_many_pods_through_the_hub() {
         let ways = Ways::of(&world).await;
         let mut times = [Vec::new(), Vec::new()];
         let mut bytes = 0;
-        for _ in 0..5 {
+        for _ in 0..ROUNDS {
             for (client, times) in [&ways.direct, &ways.hub].into_iter().zip(&mut times) {
                 let began = Instant::now();
                 bytes = get(client, &path).await;
                 times.push(began.elapsed());
             }
         }
-        let [direct, hub] = times.map(|mut times| {
-            times.sort_unstable();
-            shown(times[times.len() / 2])
+        let [direct, hub] = times.map(|times| {
+            let seconds = times.iter().map(Duration::as_secs_f64);
+            spread(seconds.collect(), 2, " s")
         });
         let what = format!(
-            "list of {PODS} Pods ({} MB), median of 5: direct / through the hub",
+            "list of {PODS} Pods ({} MB): direct / through the hub",
             bytes / 1_000_000
         );
         figure("L52", &what, "", format!("{direct} / {hub}"));
