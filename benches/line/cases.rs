@@ -37,6 +37,8 @@ const MUX: &[Kind] = &[
 const OWN: &[Kind] = &[Kind::Line, Kind::Yamux, Kind::H2];
 /// Where yamux and HTTP/2 end the connection or never finish, and konnectivity never does either.
 const FEW: &[Kind] = &[Kind::Line, Kind::Remotedialer, Kind::Chisel];
+/// What TCP makes of a loss by itself.
+const BESIDE: &[Kind] = &[Kind::Line, Kind::Tls];
 const RATE: &[&str] = &["MB/s", "hub ns/KB", "agent ns/KB", "Jain"];
 const ECHO: &[&str] = &["p50 us", "p99 us", "bulk MB/s", "Jain"];
 const ALONE: &[&str] = &["p50 us", "p99 us"];
@@ -57,6 +59,16 @@ const STORM: &[&str] = &[
     "worst request ms",
     "hub CPU s",
     "hub MB",
+];
+
+const RECOVERY: &[&str] = &[
+    "worst request ms",
+    "worst request ms, median of clusters",
+    "s until all answer, from its end",
+    "% of clusters that refused",
+    "% of watches uncut",
+    "% of watches whole",
+    "worst event ms late",
 ];
 
 const fn case(
@@ -130,6 +142,14 @@ const SHAPED: &[Bar] = &[
     at_least("Jain", 0.95),
 ];
 
+const WHOLE: Bar = at_least("% of watches whole", 100.0);
+const BACK: &[Bar] = &[at_most("s until all answer, from its end", 15.0), WHOLE];
+/// A line outlives that.
+const LIVED: &[Bar] = &[
+    at_most("% of clusters that refused", 0.0),
+    at_least("% of watches uncut", 100.0),
+];
+
 const fn times(factor: f64, peer: Kind) -> Bar {
     Bar::new("MB/s", Limit::Times(factor, peer))
 }
@@ -186,6 +206,18 @@ pub(crate) const CASES: &[Case] = &[
     case("idle-10000", "10,000 idle lines in one process an end", "idle 10000", &[Kind::Line], IDLE)
         .bars(&[at_most("hub MB", 512.0), at_most("% of a core", 5.0)]),
     case("cancels", "10,000 downloads cancelled, then an echo", "cancels 10000", FEW, &["op/s", "p99 us"]),
+    case("recovery-loss-5", "20 clusters, 200 watches, packets lost for 5 s", "recovery loss 5", BESIDE, RECOVERY)
+        .over("1gbit", 20).bars(LIVED),
+    case("recovery-loss-35", "… for 35 s, longer than a line lives", "recovery loss 35", BESIDE, RECOVERY)
+        .over("1gbit", 20).bars(&[at_most("s until all answer, from its end", 2.0), WHOLE]),
+    case("recovery-hub-stop", "… hub stopped, and the next one started", "recovery hub-stop", &[Kind::Line], RECOVERY)
+        .bars(BACK),
+    case("recovery-hub-kill", "… hub killed, and the next one started", "recovery hub-kill", &[Kind::Line], RECOVERY)
+        .bars(BACK),
+    case("recovery-agent-stop", "… agents stopped beside the next ones, as in a rollout", "recovery agent-stop", &[Kind::Line], RECOVERY)
+        .bars(&[at_most("worst request ms", 10_000.0), at_most("% of clusters that refused", 0.0), WHOLE]),
+    case("recovery-agent-kill", "… agents killed, and the next ones started", "recovery agent-kill", &[Kind::Line], RECOVERY)
+        .bars(BACK),
     case("storm-500", "hub killed under 500 lines", "storm 500", &[Kind::Line], STORM)
         .bars(&[at_most("s until 99 %", 5.0), at_most("s until all", 15.0), at_most("peak to mean", 3.0)]),
     case("storm-10000", "hub killed under 10,000 lines", "storm 10000", &[Kind::Line], STORM)

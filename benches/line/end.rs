@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::load::{self, Duplex};
 use crate::peers::{self, YamuxOpener};
-use crate::{machine, proxied, storm};
+use crate::{machine, proxied, recovery, storm};
 
 /// Where new streams come from.
 pub(crate) enum Opener {
@@ -113,6 +113,7 @@ pub(crate) fn run(args: &[String]) {
             ("proxy", "tls") => proxied::run(address, &scenario[0], directory).await,
             ("hub", "storm") => storm::hub(address, directory, count(scenario)).await,
             ("agent", "storm") => storm::agents(directory, count(scenario)).await,
+            (_, "recovery") => recovery::end(side, address, directory).await,
             other => panic!("no such end: {other:?}"),
         }
     };
@@ -271,7 +272,7 @@ fn acceptor(directory: &Path) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(server(directory)))
 }
 
-fn connector(directory: &Path) -> TlsConnector {
+pub(crate) fn connector(directory: &Path) -> TlsConnector {
     TlsConnector::from(Arc::new(client(directory)))
 }
 

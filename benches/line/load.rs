@@ -364,12 +364,7 @@ async fn echoes(stream: &mut Duplex, span: Duration) -> Vec<f64> {
     let mut times = Vec::new();
     while start.elapsed() < span {
         let sent = Instant::now();
-        let round = async {
-            stream.write_all(&[7; 64]).await?;
-            stream.flush().await?;
-            stream.read_exact(&mut [0; 64]).await
-        };
-        let Ok(done) = timeout(STUCK, round).await else {
+        let Ok(done) = timeout(STUCK, round(stream)).await else {
             times.push(STUCK.as_secs_f64() * 1e6);
             break;
         };
@@ -377,4 +372,12 @@ async fn echoes(stream: &mut Duplex, span: Duration) -> Vec<f64> {
         times.push(sent.elapsed().as_secs_f64() * 1e6);
     }
     times
+}
+
+/// 64 bytes to and fro.
+pub(crate) async fn round(stream: &mut Duplex) -> std::io::Result<()> {
+    stream.write_all(&[7; 64]).await?;
+    stream.flush().await?;
+    stream.read_exact(&mut [0; 64]).await?;
+    Ok(())
 }

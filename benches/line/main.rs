@@ -5,7 +5,7 @@
 //! one connection a stream, which is what the machine can do at best, remotedialer, konnectivity and chisel as they
 //! are (`benches/peer`), and yamux and HTTP/2 over TLS (`peers`). The agent's end makes and takes the bytes by itself, so
 //! that no other socket is in the way; konnectivity and chisel know no streams but those between sockets, and have one
-//! more at either end.
+//! more at either end. What a hub does besides, and what people notice of it, is measured with the real one: `storm` and `recovery`.
 //!
 //! ```text
 //! line [--runs N] [--seconds N] [--peers DIRECTORY] [--out DIRECTORY] [CASE]...
@@ -33,6 +33,7 @@ mod machine;
 mod net;
 mod peers;
 mod proxied;
+mod recovery;
 mod shaper;
 mod storm;
 mod suite;

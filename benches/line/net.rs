@@ -5,6 +5,7 @@ use std::process::Command;
 /// The hub's address on the link, and the agent's.
 const HUB: &str = "192.0.2.1";
 const AGENT: &str = "192.0.2.2";
+const NOBODY: &str = "02:00:00:00:00:00";
 
 /// The namespaces live as long as this does.
 pub(crate) struct Link {
@@ -41,6 +42,25 @@ impl Link {
             run(&line)?;
         }
         Ok(link)
+    }
+
+    /// From now on what either side sends is lost, and nobody is told: it goes to a hardware address that none has.
+    pub(crate) fn cut(&self) {
+        self.neighbours(|device, peer| {
+            format!("neigh replace {peer} lladdr {NOBODY} dev {device} nud permanent")
+        });
+    }
+
+    /// Both sides ask anew who has the other's address.
+    pub(crate) fn heal(&self) {
+        self.neighbours(|device, peer| format!("neigh del {peer} dev {device}"));
+    }
+
+    fn neighbours(&self, change: impl Fn(&str, &str) -> String) {
+        for (side, device, peer) in [("hub", "lmh", AGENT), ("agent", "lma", HUB)] {
+            let change = change(&format!("{device}{}", self.id), peer);
+            run(&format!("ip -n {} {change}", self.namespace(side))).unwrap();
+        }
     }
 
     /// `program` in the namespace of `side`.

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use linesman::agent::identity::Identity;
 use linesman::agent::link::{self, LinkConfig, LinkState};
 use linesman::clock;
+use linesman::hub::audit::Chain;
 use linesman::hub::store::Store;
 use linesman::hub::tls::TlsSource;
-use linesman::hub::{HubConfig, Listeners, serve};
+use linesman::hub::{Hub, HubConfig, Listeners, serve};
 use linesman::keys::KeyPair;
 use linesman::tunnel::Incoming;
 use linesman::wire::api::{AgentBuild, HubRef};
@@ -31,8 +32,25 @@ const ANY: &str = "127.0.0.1:0";
 const ARRIVALS: u32 = 500;
 const PROBE: Duration = Duration::from_millis(50);
 
-/// A hub at `address` with `count` clusters; with a data directory that is there it starts from that.
+/// What may run on through a hub that is told to end, which this one is not.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A hub at `address` with `count` clusters.
 pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
+    let (listeners, hub, chain) =
+        started(address, &directory.join("storm-hub"), DRAIN, count).await;
+    println!("LISTEN {}", listeners.https.local_addr().unwrap());
+    serve::run(listeners, hub, chain).await.unwrap();
+}
+
+/// A hub that is about to run; with a data directory that is there it starts from that. What agents have to know of it lies in a
+/// file beside that, `.json`.
+pub(crate) async fn started(
+    address: &str,
+    data: &Path,
+    drain: Duration,
+    count: usize,
+) -> (Listeners, Arc<Hub>, Chain) {
     let bind = || TcpListener::bind(ANY);
     let (git, health) = (bind().await.unwrap(), bind().await.unwrap());
     let https = TcpListener::bind(address).await.unwrap();
@@ -42,7 +60,7 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
         records: linesman::hub::store::Records::File,
         keys: linesman::hub::rotation::KeyPolicy::default(),
         bounds: linesman::hub::Bounds::default(),
-        data: directory.join("storm-hub"),
+        data: data.to_owned(),
         url: format!("https://{}", at(&https)),
         listen: at(&https),
         health_listen: at(&health),
@@ -51,7 +69,7 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
         tls: TlsSource::Own { names: vec![] },
         agent_image: "bench.invalid/linesman".to_owned(),
         offline_after: Duration::from_secs(45),
-        drain: Duration::from_secs(2),
+        drain,
         audit: linesman::hub::AuditConfig::default(),
         git_over_line: linesman::hub::gitline::Allowed::Auto,
         notify: linesman::hub::notify::Config::default(),
@@ -64,18 +82,17 @@ pub(crate) async fn hub(address: &str, directory: &Path, count: usize) {
         .unwrap();
     seed(&hub.store, count).await;
     let reference = serde_json::to_vec(&hub.reference()).unwrap();
-    std::fs::write(directory.join("storm-hub.json"), reference).unwrap();
-    println!("LISTEN {}", at(&https));
+    std::fs::write(data.with_extension("json"), reference).unwrap();
     let listeners = Listeners {
         https,
         git,
         health,
         peer: None,
     };
-    serve::run(listeners, hub, chain).await.unwrap();
+    (listeners, hub, chain)
 }
 
-fn name(n: usize) -> ClusterName {
+pub(crate) fn name(n: usize) -> ClusterName {
     format!("storm-{n}").parse().unwrap()
 }
 
@@ -106,8 +123,13 @@ async fn seed(store: &Store, count: usize) {
 
 type State = (watch::Receiver<LinkState>, mpsc::Receiver<Incoming>);
 
-/// The links, which dial one after the other, and what each says of itself.
-fn start(hub: &watch::Receiver<HubRef>, count: usize) -> (JoinSet<()>, Vec<State>) {
+/// The links, which dial one after the other, and what each says of itself, with its streams, of which so many may wait.
+pub(crate) fn start(
+    hub: &watch::Receiver<HubRef>,
+    count: usize,
+    waiting: usize,
+    stop: &CancellationToken,
+) -> (JoinSet<()>, Vec<State>) {
     let mut links = JoinSet::new();
     let mut states = Vec::new();
     for n in 0..count {
@@ -126,27 +148,31 @@ fn start(hub: &watch::Receiver<HubRef>, count: usize) -> (JoinSet<()>, Vec<State
             })
             .1,
             build: AgentBuild::default(),
-            instance: format!("storm-{n}"),
+            instance: format!("storm-{n} of {}", std::process::id()),
             proxy: watch::channel(None).1,
         };
-        let (streams, incoming) = mpsc::channel(1);
+        let (streams, incoming) = mpsc::channel(waiting);
+        let stop = stop.clone();
         links.spawn(async move {
             tokio::time::sleep(Duration::from_secs(1) * u32::try_from(n).unwrap() / ARRIVALS).await;
-            link::run(config, out, streams, CancellationToken::new())
-                .await
-                .unwrap();
+            link::run(config, out, streams, stop).await.unwrap();
         });
         states.push((state, incoming));
     }
     (links, states)
 }
 
+/// What the hub with this data directory says of itself.
+pub(crate) fn reference(data: &Path) -> HubRef {
+    let text = std::fs::read(data.with_extension("json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
 /// `count` links; prints `UP` when all are up, and the result when they are all back after a loss.
 pub(crate) async fn agents(directory: &Path, count: usize) {
-    let reference: HubRef =
-        serde_json::from_slice(&std::fs::read(directory.join("storm-hub.json")).unwrap()).unwrap();
+    let reference = reference(&directory.join("storm-hub"));
     let (_hub, hub) = watch::channel(reference.clone());
-    let (_links, states) = start(&hub, count);
+    let (_links, states) = start(&hub, count, 1, &CancellationToken::new());
     let mut first = JoinSet::new();
     for (mut state, incoming) in states {
         first.spawn(async move {
@@ -217,7 +243,7 @@ fn shape(times: &[f64]) -> Figures {
     ])
 }
 
-async fn up(state: &mut watch::Receiver<LinkState>, after: u64) -> u64 {
+pub(crate) async fn up(state: &mut watch::Receiver<LinkState>, after: u64) -> u64 {
     let newer = |state: &LinkState| match state {
         LinkState::Up { line, .. } => Some(line.facts().epoch).filter(|epoch| *epoch > after),
         LinkState::Down { .. } => None,
@@ -234,16 +260,16 @@ static ANSWERS: std::sync::Mutex<Vec<(Instant, Duration)>> = std::sync::Mutex::n
 /// More than a storm takes at one every [`PROBE`].
 const MOST: usize = 100_000;
 
+/// A client that trusts the hub and goes there directly.
+pub(crate) fn client(hub: &HubRef) -> reqwest::ClientBuilder {
+    let ca = reqwest::Certificate::from_pem(hub.ca.as_bytes()).unwrap();
+    reqwest::Client::builder().tls_certs_only([ca]).no_proxy()
+}
+
 /// New connections all the time, as of people with kubectl.
 async fn probes(hub: HubRef) {
     let url = format!("{}/v1/hub", hub.urls[0]);
-    let ca = reqwest::Certificate::from_pem(hub.ca.as_bytes()).unwrap();
-    let client = reqwest::Client::builder()
-        .tls_certs_only([ca])
-        .no_proxy()
-        .pool_max_idle_per_host(0)
-        .build()
-        .unwrap();
+    let client = client(&hub).pool_max_idle_per_host(0).build().unwrap();
     for _ in 0..MOST {
         let began = Instant::now();
         let answer = client.get(&url).send().await;

@@ -11,7 +11,7 @@ use crate::cases::{CASES, Case};
 use crate::end::NO_LOWAT;
 use crate::load::Figures;
 use crate::net::Link;
-use crate::{machine, table};
+use crate::{machine, recovery, table};
 
 /// A run that takes longer is stuck and counts as such.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -148,10 +148,12 @@ pub(crate) fn run(options: &Options) {
                 let Some(ends) = kind.ends(options) else {
                     continue;
                 };
-                let figures = if case.scenario.starts_with("storm") {
-                    storm(options, case)
-                } else {
-                    once(options, case, (*kind, &ends), link.as_ref())
+                let figures = match case.scenario.split_once(' ') {
+                    Some(("storm", _)) => storm(options, case),
+                    Some(("recovery", fault)) => {
+                        recovery::measured(options, fault, *kind, link.as_ref())
+                    }
+                    _ => once(options, case, (*kind, &ends), link.as_ref()),
                 };
                 if figures.is_none() {
                     eprintln!("{}: {} got stuck", case.name, kind.name());
@@ -217,10 +219,7 @@ fn start_proxy(
     target: &str,
     link: Option<&Link>,
 ) -> Process {
-    let program = std::env::current_exe().unwrap();
-    let program = program.to_str().unwrap();
-    let mut command =
-        link.map_or_else(|| Command::new(program), |link| link.command(side, program));
+    let mut command = own(side, link);
     command.args(["end", "proxy", "tls", address]);
     command.arg(&options.out).arg(target).stdout(Stdio::piped());
     Process(command.spawn().unwrap())
@@ -256,9 +255,16 @@ fn storm(options: &Options, case: &Case) -> Option<Figures> {
     Some(figures)
 }
 
+/// This program, as another process; with a link in the namespace of that side.
+pub(crate) fn own(side: &str, link: Option<&Link>) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    link.map_or_else(|| Command::new(program), |link| link.command(side, program))
+}
+
 /// A free address below the ports that the system gives to those who dial: while the hub is away, one of the agents
 /// could be given the hub's own port, connect to itself, and keep it.
-fn fixed_address() -> String {
+pub(crate) fn fixed_address() -> String {
     let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let port = (20_000..30_000).find(free).unwrap();
     format!("127.0.0.1:{port}")
@@ -269,7 +275,7 @@ fn wait(lines: &mpsc::Receiver<String>, prefix: &str) -> Option<String> {
 }
 
 /// For what registers or connects thousands.
-fn wait_long(lines: &mpsc::Receiver<String>, prefix: &str) -> Option<String> {
+pub(crate) fn wait_long(lines: &mpsc::Receiver<String>, prefix: &str) -> Option<String> {
     wait_for(lines, prefix, PATIENCE * 5)
 }
 
@@ -283,10 +289,11 @@ fn wait_for(lines: &mpsc::Receiver<String>, prefix: &str, patience: Duration) ->
 }
 
 /// Ends with its owner.
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
-    fn forward(&mut self, lines: &mpsc::Sender<String>) {
+    /// Passes on what it says.
+    pub(crate) fn forward(&mut self, lines: &mpsc::Sender<String>) {
         let (lines, output) = (lines.clone(), self.0.stdout.take().unwrap());
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
