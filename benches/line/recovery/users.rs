@@ -23,7 +23,7 @@ use crate::storm;
 /// Of each cluster.
 const WATCHES: usize = 10;
 /// Between an answer and the next request.
-const PACE: Duration = Duration::from_millis(100);
+const PACE: Duration = Duration::from_millis(200);
 /// Between what did not go well and the next attempt.
 const AGAIN: Duration = Duration::from_millis(50);
 
