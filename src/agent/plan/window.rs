@@ -21,6 +21,8 @@ use crate::clock::{parse_rfc3339, rfc3339};
 pub const MAINTENANCE: &str = "linesman.dev/maintenance-until";
 /// A word that reaches further ahead counts for nothing: what is forgotten ends by itself.
 pub const LONGEST: Duration = Duration::hours(24);
+/// The hub counts a window by its own clock, which may be ahead of this one.
+const AHEAD: Duration = Duration::minutes(5);
 /// No hub makes an agent hold back for longer at once.
 const SAFE: Duration = Duration::hours(1);
 /// The end of a window is told of for so long.
@@ -145,13 +147,12 @@ fn whole(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<
 
 /// The window that hub or owner opened.
 pub fn paused(now: OffsetDateTime, policy: &Policy) -> Option<Window> {
-    let open = |end: Option<OffsetDateTime>, by| {
-        let end = end.filter(|end| counts(now, *end));
-        end.map(|end| Window::at(end, by))
-    };
     let owner = policy.owner.unwrap_or_default();
-    let hub = open(policy.paused_until, By::Hub);
-    let time = open(owner.paused_until, By::PausedUntil);
+    let near = |end: &OffsetDateTime| *end > now && *end - now <= LONGEST + AHEAD;
+    let hub = policy.paused_until.filter(near);
+    let hub = hub.map(|end| Window::at(end, By::Hub));
+    let time = owner.paused_until.filter(|end| counts(now, *end));
+    let time = time.map(|end| Window::at(end, By::PausedUntil));
     let by = match owner.heal {
         Heal::On | Heal::Safe => None,
         Heal::Off => Some(By::Heal),
@@ -164,7 +165,7 @@ pub fn paused(now: OffsetDateTime, policy: &Policy) -> Option<Window> {
 /// In which only what is missing is put back, by the word of hub or owner. A hub's that reaches further than [`SAFE`] counts
 /// for nothing.
 pub fn careful(now: OffsetDateTime, policy: &Policy) -> Option<Window> {
-    let near = |until: &OffsetDateTime| *until > now && *until - now <= SAFE;
+    let near = |until: &OffsetDateTime| *until > now && *until - now <= SAFE + AHEAD;
     let hub = policy.safe_until.filter(near);
     let hub = hub.map(|end| Window::at(end, By::Hub));
     let owner = match policy.owner.unwrap_or_default().heal {

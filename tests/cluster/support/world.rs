@@ -1,6 +1,7 @@
 //! Lab, hub and adopted cluster together.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,6 +58,25 @@ static SHARED: OnceLock<Mutex<World>> = OnceLock::new();
 static WITH_ARGOCD: OnceLock<Mutex<World>> = OnceLock::new();
 /// The number of the next world in place of one in which a test failed.
 static ANEW: AtomicUsize = AtomicUsize::new(2);
+
+fn another(name: &str) -> String {
+    format!("{name}{}", ANEW.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A new directory, and the name of a lab. What a test before has under the same name is of another hub, and its lab may be up.
+fn unused(name: &str) -> (PathBuf, String) {
+    let pid = std::process::id();
+    let mut name = name.to_owned();
+    fs::create_dir_all(scratch()).unwrap();
+    loop {
+        let directory = scratch().join(format!("{name}-{pid}"));
+        match fs::create_dir(&directory) {
+            Ok(()) => return (directory, format!("t{pid}-{name}")),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}"),
+        }
+        name = another(&name);
+    }
+}
 
 /// The world that most tests share, with its cluster adopted and its hub running.
 pub(crate) fn adopted() -> MutexGuard<'static, World> {
@@ -120,10 +140,8 @@ impl World {
     ) -> Self {
         // An error means that one is installed already.
         let _installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let directory = scratch().join(format!("{name}-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let (directory, lab) = unused(name);
         fs::write(directory.join("pids"), "").unwrap();
-        let lab = format!("t{}-{name}", std::process::id());
         start_reaper(&directory, &lab);
         let audit = directory.join("audit.log");
         // Quick as tests like it, but where it is the kubelet that is waited for.
@@ -312,7 +330,7 @@ impl World {
     pub(super) fn anew(&mut self, name: &str) -> Option<String> {
         self.place.lab.as_ref()?;
         self.down();
-        Some(format!("{name}{}", ANEW.fetch_add(1, Ordering::Relaxed)))
+        Some(another(name))
     }
 
     fn down(&mut self) {

@@ -65,7 +65,7 @@ fn while_many_clusters_fail_alike_only_what_is_missing_is_put_back() {
     let both: BTreeSet<_> = actions(&plan).into_iter().collect();
     assert_eq!(both, all.into());
     // A hub cannot keep an agent from its work for longer.
-    cluster.install.policy.safe_until = Some(end + Duration::minutes(61));
+    cluster.install.policy.safe_until = Some(end + Duration::minutes(66));
     assert_eq!(actions(&cluster.plan()).len(), 2);
 }
 
@@ -76,7 +76,9 @@ fn the_hub_opens_a_window_and_one_of_more_than_a_day_counts_for_nothing() {
     for (ahead, paused) in [
         (Duration::hours(24), true),
         (Duration::seconds(1), true),
-        (Duration::hours(25), false),
+        // A day by the hub's clock, which is ahead.
+        (Duration::hours(24) + Duration::minutes(5), true),
+        (Duration::hours(24) + Duration::minutes(6), false),
         (Duration::seconds(-1), false),
     ] {
         let until = cluster.now + ahead;
@@ -317,7 +319,7 @@ fn a_word_counts_until_its_end_and_within_its_reach() {
         careful(now, &cluster.install.policy).is_some()
     };
     assert_eq!(
-        [Duration::ZERO, second, SAFE, SAFE + second].map(&mut safe),
+        [Duration::ZERO, second, SAFE + AHEAD, SAFE + AHEAD + second].map(&mut safe),
         [false, true, true, false]
     );
     let far = |ahead| counts(now, now + ahead);
