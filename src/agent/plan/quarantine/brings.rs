@@ -68,9 +68,11 @@ impl Brings {
         self.listed.as_ref().is_some_and(|all| !all.is_empty())
     }
 
-    /// Whether it lists an object; none where it has no inventory.
+    /// Whether it lists an object; none where it has no inventory, or where that is not kept of such an object: of a bundle of one's
+    /// own, say, whose roles have other names.
     pub fn lists(&self, id: &ObjectId) -> Option<bool> {
-        self.listed.as_ref().map(|all| all.contains(id))
+        let listed = self.listed.as_ref().filter(|_| is_near(id));
+        listed.map(|all| all.contains(id))
     }
 
     /// The revision that it tried last.
@@ -245,6 +247,12 @@ mod tests {
         let brings = Brings::of(&serde_json::json!({"inventory": {"entries": all}}));
         let kept = entries.iter().filter_map(|entry| inventoried(entry));
         let kept: BTreeSet<ObjectId> = kept.take(4).collect();
+        let all = entries.iter().filter_map(|entry| inventoried(entry));
+        let said: Vec<_> = all.map(|id| brings.lists(&id)).collect();
+        let none = [None; 5];
+        assert_eq!(said, [&[Some(true); 4][..], &none[..]].concat());
+        let other = ObjectId::new(Kind::Deployment, flux::NAME, "helm-controller");
+        assert_eq!(brings.lists(&other), Some(false));
         assert_eq!(brings.listed, Some(kept));
         assert!(brings.is_any());
         for none in [
