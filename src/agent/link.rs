@@ -11,7 +11,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -107,7 +107,7 @@ pub async fn run(
         let Some(dialled) = stop.run_until_cancelled(dialled).await else {
             break;
         };
-        let wait = match dialled {
+        let (wait, asked) = match dialled {
             Ok(up) => {
                 lines.spawn(drained(up.line.clone(), up.run, stop.clone()));
                 info!(cluster = %config.cluster, line = ?up.line, "line up");
@@ -123,14 +123,14 @@ pub async fn run(
                 held = Some(up.line);
                 let (wait, next_attempt) = next(kept, attempt, &line);
                 attempt = next_attempt;
-                wait
+                (wait, true)
             }
             Err(error) => {
                 held = held.filter(|line| !is_over(line));
                 failed(&line, held.is_some(), attempt, &error);
                 let wait = wait::after_failure(&error, attempt, clock::unit());
                 attempt = attempt.saturating_add(1);
-                wait
+                (wait, wait::is_asked(&error))
             }
         };
         while let Some(lived) = lines.try_join_next() {
@@ -140,13 +140,17 @@ pub async fn run(
                 );
             }
         }
+        let other = async {
+            tokio::select! {
+                () = replaced(config.keys.clone(), used) => {}
+                () = changed(config.hub.clone(), &known) => {}
+                () = changed(config.proxy.clone(), &way) => {}
+            }
+        };
         tokio::select! {
             () = stop.cancelled() => {}
-            () = sleep(wait) => {}
-            () = over(held.as_ref(), &line) => {}
-            () = replaced(config.keys.clone(), used) => attempt = 0,
-            () = changed(config.hub.clone(), &known) => attempt = 0,
-            () = changed(config.proxy.clone(), &way) => attempt = 0,
+            counted = waited(wait, asked, held.as_ref(), &line) => attempt = counted.unwrap_or(attempt),
+            () = other => attempt = 0,
         }
     }
     // Each line drains by itself when `stop` fires.
@@ -186,15 +190,36 @@ async fn replaced(mut keys: watch::Receiver<Identity>, used: Public) {
     }
 }
 
-/// Says of a line that drains when it has ended: a wait for the next one may be longer than that takes. Never completes.
-async fn over(held: Option<&Line>, state: &watch::Sender<LinkState>) {
-    if let Some(held) = held {
-        let ended = held.closed().await;
-        if matches!(*state.borrow(), LinkState::Up { .. }) {
-            down(state, 0, &ended);
-        }
+/// Waits for the next dial, and says the attempt to count from where that is another one now. While a line drained nobody took
+/// the next one, it may be for minutes. It was a good line, and whoever comes after it may be there as soon as it has ended; where
+/// the agent was `asked` to wait, that stands.
+async fn waited(
+    wait: Duration,
+    asked: bool,
+    held: Option<&Line>,
+    state: &watch::Sender<LinkState>,
+) -> Option<u32> {
+    let mut until = Instant::now() + wait;
+    let ended = tokio::select! {
+        () = sleep_until(until) => return None,
+        ended = over(held) => ended,
+    };
+    if matches!(*state.borrow(), LinkState::Up { .. }) {
+        down(state, 0, &ended);
     }
-    std::future::pending::<()>().await;
+    if !asked {
+        until = until.min(Instant::now() + wait::after_end(&ended, 0, clock::unit()));
+    }
+    sleep_until(until).await;
+    (!asked).then_some(1)
+}
+
+/// How a line that drains ended: a wait for the next one may be longer than that takes. Never completes where there is none.
+async fn over(held: Option<&Line>) -> Ended {
+    match held {
+        Some(held) => held.closed().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until something of the hub, or of the way there, is not as `known` any more.

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 mod cap;
 mod churn;
 mod crowd;
+mod drained;
 mod full;
 mod git;
 mod later;

@@ -61,6 +61,22 @@ pub(super) fn after_failure(error: &DialError, attempt: u32, unit: f64) -> Durat
     }
 }
 
+/// Whether the hub, or what stands before it, said when it wants to be asked again, or that it does not.
+pub(super) fn is_asked(error: &DialError) -> bool {
+    match error {
+        DialError::Handshake(_) => true,
+        DialError::Status { retry_after, .. } => retry_after.is_some(),
+        DialError::Url(_)
+        | DialError::Tls(_)
+        | DialError::OldTls(_)
+        | DialError::Connect { .. }
+        | DialError::Upgrade { .. }
+        | DialError::Answer(_)
+        | DialError::Line(_)
+        | DialError::Late(_) => false,
+    }
+}
+
 /// What the hub asked for comes first, our own jitter on top.
 fn at_least(asked: Duration, jitter: Duration) -> Duration {
     asked.min(MAX_RETRY_AFTER) + jitter

@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) cut: watch::Sender<u32>,
     /// Holding the connections that stand, open and silent: send anything.
     pub(super) freeze: watch::Sender<u32>,
+    /// Whether the relay closes what is new.
+    pub(super) shut: watch::Sender<bool>,
     /// Connections that the relay took.
     pub(super) dials: Arc<AtomicU64>,
     /// Of the balancer, where there is one.
@@ -169,6 +171,7 @@ impl World {
         let (hub, chain) = serve::start(config, stop.clone()).await.unwrap();
         let (cut, cuts) = watch::channel(0);
         let (freeze, freezes) = watch::channel(0);
+        let (shut, is_shut) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let nginx = way
             .nginx
@@ -183,6 +186,7 @@ impl World {
             to: way.detour.map_or(to, |detour| detour(to)),
             cuts,
             freezes,
+            shut: is_shut,
             front: way
                 .front
                 .map(|front| (front.acceptor, trusting(&hub.reference().ca))),
@@ -209,6 +213,7 @@ impl World {
             deploy,
             cut,
             freeze,
+            shut,
             dials,
             ca,
             _nginx: nginx,
@@ -411,6 +416,7 @@ struct Relay {
     to: SocketAddr,
     cuts: watch::Receiver<u32>,
     freezes: watch::Receiver<u32>,
+    shut: watch::Receiver<bool>,
     front: Option<(TlsAcceptor, TlsConnector)>,
     life: Option<Duration>,
     dials: Arc<AtomicU64>,
@@ -421,6 +427,9 @@ impl Relay {
         let mut open = JoinSet::new();
         while let Ok((mut client, _)) = listener.accept().await {
             self.dials.fetch_add(1, Ordering::Relaxed);
+            if *self.shut.borrow() {
+                continue;
+            }
             let mut cut = self.cuts.clone();
             cut.mark_unchanged();
             let mut freeze = self.freezes.clone();
