@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::applied::{self, LAST_APPLIED};
 use super::displaced::emptied;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of, near};
-use super::quarantine::{self, Brings, inventoried};
+use super::quarantine::{self, Brings, inventoried, is_near};
 use super::state::{Child, Lease, Object};
 use super::undecodable::aside::Suspect;
 use super::{argocd, claims, evidence, undecodable};
@@ -165,10 +165,7 @@ fn of_engine(entries: &Value) -> Value {
     let all = entries.as_array().into_iter().flatten();
     let kept = all.filter(|entry| {
         let id = entry.get("id").and_then(Value::as_str);
-        id.and_then(inventoried).is_some_and(|id| {
-            let here = id.namespace.is_empty() || id.namespace == flux::NAME;
-            here && id.kind.installable()
-        })
+        id.and_then(inventoried).as_ref().is_some_and(is_near)
     });
     kept.take(MAX_EXTRA).cloned().collect()
 }

@@ -33,7 +33,7 @@ pub mod shield;
 mod unreached;
 mod waits;
 
-pub use brings::{Brings, inventoried, lister};
+pub use brings::{Brings, inventoried, is_near, lister};
 pub use dropped::{LetGo, let_go};
 pub use harm::{broken, harms, spoilt, unsettled};
 pub use lift::lifts;

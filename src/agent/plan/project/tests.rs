@@ -142,6 +142,29 @@ fn a_root_tells_who_set_what_stops_it_and_when() {
 }
 
 /// F11: how long it took is kept, and not all of the past.
+/// It is read for each object of the engine, pass by pass, however much the catalog has beside that.
+#[test]
+fn of_a_roots_inventory_the_engines_part_is_kept() {
+    let ours = json!([
+        {"id": "flux-system_source-controller_apps_Deployment", "v": "v1"},
+        {"id": "_kustomizations.kustomize.toolkit.fluxcd.io_apiextensions.k8s.io_CustomResourceDefinition", "v": "v1"},
+    ]);
+    let others = (0..5_000).flat_map(|n| {
+        let crd = format!("_kind{n}.example.org_apiextensions.k8s.io_CustomResourceDefinition");
+        let role = format!("_team{n}_rbac.authorization.k8s.io_ClusterRole");
+        [crd, role, format!("shop_web{n}_apps_Deployment")].map(|id| json!({"id": id, "v": "v1"}))
+    });
+    let mut entries: Vec<Value> = others.collect();
+    entries.extend(ours.as_array().cloned().unwrap());
+    let live = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "flux-system", "namespace": "flux-system"},
+        "status": {"inventory": {"entries": entries}},
+    });
+    let kept = object(Kind::Kustomization, serde_json::from_value(live).unwrap());
+    assert_eq!(kept.fields["status"]["inventory"]["entries"], ours);
+}
+
 #[test]
 fn of_a_roots_history_the_last_time_is_kept() {
     let one =

@@ -118,7 +118,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 /// Whether an object may be one of the engine. Others of a catalog are many, and nobody asks for them.
-fn is_near(id: &ObjectId) -> bool {
+pub fn is_near(id: &ObjectId) -> bool {
     let of_flux = || {
         let mut all = OF_FLUX.iter();
         all.any(|(kind, end)| id.kind == *kind && id.name.ends_with(end))
