@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::removed::{is_still_there, seen};
 use super::shield::{self, Owner};
-use super::{Held, Hold, PROBATION, hold, holds, removed, root, shielding, step};
+use super::{Held, Hold, PROBATION, brings, hold, holds, removed, root, shielding, step};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::plan::health::works;
@@ -48,20 +48,22 @@ fn given_back_by_flux(
         !root || root::is_fetched_anew(install, observed)
     };
     let ends = |id: &ObjectId, held: &Held| {
+        let ordered = held.hold.ordered(&install.policy).is_some();
         let Some(seen) = seen(install, observed, &held.owner) else {
-            return false;
+            // Nobody is left who would apply or prune it: that no commit comes to its end is no reason to keep somebody waiting.
+            return ordered && brings::is_gone(install, observed, &held.owner);
         };
         let over = held.hold.ends(now, &seen) && ours(id)
             || is_still_there(install, observed, (id, held), &seen);
-        held.hold.ordered(&install.policy).is_some() || over && !rests(now, observed, id)
+        ordered || over && !rests(now, observed, id)
     };
     let (id, held) = holds
         .iter()
         .find(|(id, held)| ends(id, held) && !removed(install, observed, id))?;
-    Some(vec![
-        step(lift(now, install, &held.hold), id),
-        step(Action::Nudge, &held.owner),
-    ])
+    let lifted = step(lift(now, install, &held.hold), id);
+    let asks = !brings::is_gone(install, observed, &held.owner);
+    let asked = asks.then(|| step(Action::Nudge, &held.owner));
+    Some([lifted].into_iter().chain(asked).collect())
 }
 
 fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {

@@ -133,6 +133,39 @@ fn what_left_its_inventory_is_made_again_held_and_given_back() {
     assert_eq!(plan.steps[1].target, engine(), "who brings it is asked");
 }
 
+/// What its Kustomization broke stays held when that goes, for no commit of it comes. Somebody's order is obeyed all the same, as soon
+/// as it is known that nothing is left that would prune it.
+#[test]
+fn what_is_held_of_one_that_has_gone_is_given_back_by_order() {
+    let mut cluster = owned_below();
+    let id = deployment("source-controller");
+    let hold = Hold {
+        revision: NEXT.to_owned(),
+        since: rfc3339(cluster.now),
+        reason: "is scaled to 0 by Git".to_owned(),
+        attempt: 1,
+        lifted: None,
+        order: None,
+        removal: false,
+    };
+    let live = cluster.objects.get_mut(&id).unwrap();
+    live.fields["metadata"]["annotations"] = json!({HELD: hold.text(), RECONCILE: "disabled"});
+    cluster.now += Duration::hours(1);
+    let planned = |cluster: &Cluster, awaited: bool| {
+        let mut seen = cluster.observed();
+        seen.awaited.extend(awaited.then_some(Kind::Kustomization));
+        let steps = plan(cluster.now, &cluster.install, &seen, &cluster.history).steps;
+        let of_it = |s: &Step| s.action != Action::Nudge || s.target == engine();
+        let of_it = steps.into_iter().filter(of_it).map(|s| s.target);
+        of_it.collect::<Vec<_>>()
+    };
+    let nothing: [ObjectId; 0] = [];
+    assert_eq!(planned(&cluster, false), nothing);
+    cluster.install.policy.lift_before = Some(cluster.now);
+    assert_eq!(planned(&cluster, true), nothing);
+    assert_eq!(planned(&cluster, false), [id]);
+}
+
 /// Flux prunes itself in the midst of the commit, and begins anew when it is back. The root is done by then.
 #[test]
 fn what_goes_again_while_it_is_at_work_or_dies_is_held() {
