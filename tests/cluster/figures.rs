@@ -25,7 +25,7 @@ const WRITES: [&str; 7] = [
 ];
 
 /// W23: ≤ 24 MB resident and ≤ 1 request a second, healthy and idle; nothing is written but heartbeat and probes, and no
-/// workload is touched. For a minute, or for `LINESMAN_IDLE_MINUTES`.
+/// workload is touched. For a minute, or for `LINESMAN_IDLE_MINUTES`. Of processor time it tells what the manifest asks for.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_idle_agent_is_small_and_quiet() {
@@ -47,9 +47,17 @@ pub(crate) fn small_and_quiet(world: &World, minutes: u64) {
     let versions = workloads(world);
     // A window of the API server's own audit log; not a wait for anything.
     let (mark, began) = (Mark::now(&world.audit), Instant::now());
+    let used = processor(agent);
     thread::sleep(window);
     // Watches count when they end.
     let (new, took) = (mark.answered(), began.elapsed());
+    let millicores = (processor(agent) - used) / took.as_secs_f64() * 1000.0;
+    figure(
+        "W23",
+        &world.said("agent's processor time, idle"),
+        "≤ 20 m",
+        format!("{millicores:.1} m"),
+    );
     for user in ["linesman:linesman-agent", "linesman:linesman-line"] {
         let n = new.iter().filter(|r| r.user.ends_with(user)).count();
         figure(
@@ -127,6 +135,20 @@ pub(crate) fn rss(pid: u32) -> f64 {
         .unwrap();
     let kb: u32 = line.split_whitespace().next().unwrap().parse().unwrap();
     f64::from(kb) / 1000.0
+}
+
+/// Seconds of processor time that a process has used (Linux, 100 ticks a second).
+pub(crate) fn processor(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Behind the name, which may hold anything: fields 3 and on; utime is 14, stime 15.
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| fields[at - 3].parse::<f64>().unwrap();
+    (ticks(14) + ticks(15)) / 100.0
 }
 
 /// What a process holds at one time: memory in MB, file descriptors, threads, and the tasks of its runtime.

@@ -20,11 +20,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
 use super::{NAMESPACE, POD, ready};
-use crate::figures::hub_pid;
+use crate::figures::{hub_pid, processor};
 use crate::line::agent_pid;
 use crate::support::figure;
 use crate::support::world::{self, World};
 
+mod logs;
 mod peer;
 
 const GETS: usize = 500;
@@ -93,12 +94,17 @@ fn spread(mut rounds: Vec<f64>, digits: usize, unit: &str) -> String {
     format!("{middle:.digits$}{unit} ({least:.digits$}–{most:.digits$})")
 }
 
+fn percentile_of(values: &[f64], part: usize) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[values.len() * part / 100]
+}
+
 /// That percentile of each round.
 fn percentile(rounds: &[Vec<Duration>], part: usize) -> String {
     let at = |times: &Vec<Duration>| {
-        let mut times = times.clone();
-        times.sort_unstable();
-        times[times.len() * part / 100].as_secs_f64() * 1e3
+        let times: Vec<f64> = times.iter().map(|t| t.as_secs_f64() * 1e3).collect();
+        percentile_of(&times, part)
     };
     spread(rounds.iter().map(at).collect(), 2, " ms")
 }
@@ -311,20 +317,6 @@ async fn as_many_as_pass(client: &Client, path: &Arc<String>, workers: usize) ->
         });
     }
     tasks.join_all().await.into_iter().sum()
-}
-
-/// Seconds of processor time that a process has used (Linux, 100 ticks a second).
-fn processor(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // Behind the name, which may hold anything: fields 3 and on; utime is 14, stime 15.
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .collect();
-    let ticks = |at: usize| fields[at - 3].parse::<f64>().unwrap();
-    (ticks(14) + ticks(15)) / 100.0
 }
 
 /// How often threads of a process gave up their core because there was nothing to do (Linux).
