@@ -141,8 +141,7 @@ fn a_root_tells_who_set_what_stops_it_and_when() {
     }
 }
 
-/// F11: how long it took is kept, and not all of the past.
-/// It is read for each object of the engine, pass by pass, however much the catalog has beside that.
+/// W19: it is read for each object of the engine, pass by pass, however much the catalog has beside that.
 #[test]
 fn of_a_roots_inventory_the_engines_part_is_kept() {
     let ours = json!([
@@ -165,6 +164,7 @@ fn of_a_roots_inventory_the_engines_part_is_kept() {
     assert_eq!(kept.fields["status"]["inventory"]["entries"], ours);
 }
 
+/// F11: how long it took is kept, and not all of the past.
 #[test]
 fn of_a_roots_history_the_last_time_is_kept() {
     let one =
