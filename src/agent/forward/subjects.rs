@@ -4,9 +4,11 @@
 //! the role also says what may be done as them: then the owner's read-only policy does not hang on the gate alone.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use futures_util::FutureExt as _;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -18,6 +20,7 @@ use tracing::{info, warn};
 mod book;
 mod form;
 mod probe;
+mod reviews;
 mod role;
 
 use super::call;
@@ -26,15 +29,15 @@ use crate::agent::gate::policy::Policy;
 use crate::lifetime::hearts::Heart;
 use book::Book;
 use form::{FOUND_ON, Standing, Told, Verdict, judge};
+use reviews::Reviews;
 use role::{Form, Scope, role};
 
 /// The role's name; the adoption YAML binds it to `linesman-line`.
 pub const CLUSTER_ROLE: &str = "linesman-line-subjects";
 const FIELD_MANAGER: &str = "linesman-agent";
-/// First uses within this time become one write.
+/// First uses within this time become one write, of so many at most.
 const COALESCE: Duration = Duration::from_millis(50);
-/// How long a first use waits until the API server's authorizer has seen the role.
-const VISIBLE: Duration = Duration::from_secs(2);
+const BATCH: usize = 256;
 /// How often the role is written although nothing changed, and how soon after a failure.
 const CHECK: Duration = Duration::from_hours(1);
 /// How often the API server is asked which form of impersonation it takes, where requests say that it is another.
@@ -85,6 +88,15 @@ pub struct Keeper {
     pub heart: Heart,
 }
 
+/// What the keeper turns to.
+enum Turn {
+    End,
+    /// Something may have to be written.
+    Serve,
+    /// A name was looked at.
+    Looked,
+}
+
 /// Runs until `stop`.
 pub async fn keep(
     mut keeper: Keeper,
@@ -92,6 +104,7 @@ pub async fn keep(
     stop: CancellationToken,
 ) -> Result<()> {
     let mut book = Book::default();
+    let mut reviews = keeper.reviews();
     let (mut granting, mut judging) = (true, true);
     let mut due = Instant::now() + CHECK;
     // Not its own: the loop below borrows the rest.
@@ -100,7 +113,7 @@ pub async fn keep(
         let mut batch = Vec::new();
         let next = async {
             tokio::select! {
-                () = stop.cancelled() => return false,
+                () = stop.cancelled() => return Turn::End,
                 changed = keeper.granted.changed(), if granting => {
                     granting = changed.is_ok();
                     book.granted = true;
@@ -111,9 +124,10 @@ pub async fn keep(
                     let read_only = keeper.read_only();
                     book.stale |= book.form.as_ref().is_some_and(|form| !fits(form, read_only));
                 }
-                want = wants.recv() => match want {
+                () = reviews.step() => return Turn::Looked,
+                want = wants.recv(), if reviews.has_room() => match want {
                     Some(want) => batch.push(want),
-                    None => return false,
+                    None => return Turn::End,
                 },
                 () = tokio::time::sleep_until(due) => {
                     book.prune(Instant::now());
@@ -121,93 +135,117 @@ pub async fn keep(
                     (book.written, book.stale) = (None, true);
                 }
             }
-            true
+            Turn::Serve
         };
-        if !heart.through(next).await {
-            return Ok(());
-        }
-        if !batch.is_empty() {
-            tokio::time::sleep(COALESCE).await;
-            while batch.len() < 256
-                && let Ok(want) = wants.try_recv()
-            {
-                batch.push(want);
+        match heart.through(next).await {
+            Turn::End => return Ok(()),
+            Turn::Serve => {
+                let round = keeper.round(&mut book, &mut reviews, &mut wants, batch);
+                let Some(wait) = stop.run_until_cancelled(round).await else {
+                    return Ok(());
+                };
+                let now = Instant::now();
+                due = if due <= now {
+                    now + wait
+                } else {
+                    due.min(now + wait)
+                };
             }
+            Turn::Looked => {}
         }
-        let serving = keeper.serve(&mut book, batch);
-        let Some(served) = stop.run_until_cancelled(serving).await else {
-            return Ok(());
-        };
-        let wait = match &served {
-            Ok(()) => book.wait(),
-            Err(error) => {
-                warn!(error, "{CLUSTER_ROLE}");
-                RETRY
-            }
-        };
-        let now = Instant::now();
-        due = if due <= now {
-            now + wait
-        } else {
-            due.min(now + wait)
-        };
+        if keeper.learn(&book, &mut reviews) {
+            due = due.min(Instant::now() + RETRY);
+        }
     }
 }
 
 impl Keeper {
-    /// Writes the role where it must change, waits until the wanted names work, answers.
-    async fn serve(&self, book: &mut Book, batch: Vec<Want>) -> Result<(), String> {
+    fn reviews(&self) -> Reviews {
+        let (server, heart) = (self.upstream.clone(), self.heart.clone());
+        Reviews::new(Form::Classic.right(), move |right, name| {
+            let (server, heart, name) = (server.clone(), heart.clone(), name.clone());
+            let look = async move {
+                let (resource, text) = name.parts();
+                let _wait = heart.wait(upstream::LONGEST);
+                server.may_impersonate(right, resource, text).await
+            };
+            look.boxed()
+        })
+    }
+
+    /// Serves a batch, and has its names reviewed; reviews that are under way go on meanwhile. Gives when to look again.
+    async fn round(
+        &self,
+        book: &mut Book,
+        reviews: &mut Reviews,
+        wants: &mut mpsc::Receiver<Want>,
+        batch: Vec<Want>,
+    ) -> Duration {
+        let served = {
+            let mut serving = pin!(async {
+                let batch = gather(batch, wants).await;
+                self.serve(book, batch).await
+            });
+            loop {
+                tokio::select! {
+                    served = &mut serving => break served,
+                    () = reviews.step() => {}
+                }
+            }
+        };
+        match served {
+            Ok(placed) => {
+                let right = book.form.as_ref().unwrap_or(&Form::Classic).right();
+                reviews.admit(right, placed);
+                book.wait()
+            }
+            Err(error) => {
+                warn!(error, "{CLUSTER_ROLE}");
+                RETRY
+            }
+        }
+    }
+
+    /// Writes the role where it must change. Gives back those whose names are in it now; all others are answered.
+    async fn serve(&self, book: &mut Book, batch: Vec<Want>) -> Result<Vec<Want>, String> {
         if batch.is_empty() && self.policy.borrow().is_none() {
             // What the owner allows is not known yet; that it is read comes here again.
-            return Ok(());
+            return Ok(Vec::new());
         }
         let now = Instant::now();
-        let wanted: BTreeSet<Name> = batch.iter().flat_map(|want| want.names.clone()).collect();
         if batch.iter().any(|want| want.again) {
             book.written = None;
             book.stale |= book.asked.is_none_or(|at| now - at >= FORM);
         }
-        let result = match book.used(&wanted, now) {
-            Err(error) => Err(error),
-            Ok(()) => self
-                .in_force(book, &wanted)
-                .await
-                .map_err(|e| format!("{e:#}")),
-        };
-        for want in batch {
-            // Whoever asked may be gone.
-            let _gone = want.done.send(result.clone());
-        }
-        result
-    }
-
-    async fn in_force(&self, book: &mut Book, wanted: &BTreeSet<Name>) -> Result<()> {
-        let form = self.form(book).await?;
-        self.write(book, &form).await?;
-        let deadline = Instant::now() + VISIBLE;
-        for name in wanted {
-            let (resource, text) = name.parts();
-            let right = form.right();
-            loop {
-                let wait = self.heart.wait(upstream::LONGEST);
-                let allowed = self.upstream.may_impersonate(right, resource, text).await;
-                drop(wait);
-                if allowed? {
-                    break;
+        let placed = placed(book, batch, now);
+        match self.in_force(book).await {
+            Ok(()) => Ok(placed),
+            Err(error) => {
+                let why = format!("{error:#}");
+                for want in placed {
+                    // Whoever asked may be gone.
+                    let _gone = want.done.send(Err(why.clone()));
                 }
-                anyhow::ensure!(
-                    Instant::now() < deadline,
-                    "linesman-line may not act as {resource} {text} although {CLUSTER_ROLE} names it; \
-                     apply the adoption YAML again, its ClusterRoleBinding may be gone"
-                );
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                Err(why)
             }
         }
-        self.allowed.send_modify(|allowed| {
-            allowed.retain(|name| book.names.contains_key(name));
-            allowed.extend(wanted.iter().cloned());
-        });
-        Ok(())
+    }
+
+    async fn in_force(&self, book: &mut Book) -> Result<()> {
+        let form = self.form(book).await?;
+        self.write(book, &form).await
+    }
+
+    /// Makes known which names may be acted as. Whether a review failed: someone may have changed the role.
+    fn learn(&self, book: &Book, reviews: &mut Reviews) -> bool {
+        let learned = std::mem::take(&mut reviews.learned);
+        if !learned.is_empty() {
+            // One may have left the role while it was looked at.
+            let held = |name: &Name| book.names.contains_key(name);
+            self.allowed
+                .send_modify(|allowed| allowed.extend(learned.into_iter().filter(held)));
+        }
+        std::mem::take(&mut reviews.failed)
     }
 
     /// The form that the role gets, found out where it is not known.
@@ -361,6 +399,41 @@ impl Keeper {
         .context("write ClusterRole linesman-line-subjects")?;
         Ok(())
     }
+}
+
+/// A batch with those who come at the same time.
+async fn gather(mut batch: Vec<Want>, wants: &mut mpsc::Receiver<Want>) -> Vec<Want> {
+    if !batch.is_empty() {
+        tokio::time::sleep(COALESCE).await;
+        while batch.len() < BATCH
+            && let Ok(want) = wants.try_recv()
+        {
+            batch.push(want);
+        }
+    }
+    batch
+}
+
+/// Those whose names have a place in the role; each of the others is told why not. Who is in it already comes first, so that
+/// no newcomer of the same moment takes that place.
+fn placed(book: &mut Book, batch: Vec<Want>, now: Instant) -> Vec<Want> {
+    let is_known = |want: &Want| want.names.iter().all(|name| book.names.contains_key(name));
+    let (known, new): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_known);
+    let (mut placed, mut refused) = (Vec::new(), None);
+    for want in known.into_iter().chain(new) {
+        match book.used(&want.names.iter().cloned().collect(), now) {
+            Ok(()) => placed.push(want),
+            Err(why) => {
+                // Whoever asked may be gone.
+                let _gone = want.done.send(Err(why.clone()));
+                refused = Some(why);
+            }
+        }
+    }
+    if let Some(error) = refused {
+        warn!(error, "{CLUSTER_ROLE}");
+    }
+    placed
 }
 
 /// Whether a form is that of the owner's policy.

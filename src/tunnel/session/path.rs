@@ -138,6 +138,11 @@ impl Path {
             (self.answered, self.answered_at) = (ping.bulk, now);
             break;
         }
+        // Bulk was marked by the rate of before. A path that stood, and then answered all at once, seems to carry so little that
+        // what no PING marks may fill it; and who waits for room sends nothing that would ask.
+        if self.unanswered.is_empty() && !self.has_room() {
+            self.due = true;
+        }
         true
     }
 

@@ -254,6 +254,42 @@ fn a_path_whose_rate_changes_never_stands_still() {
     }
 }
 
+/// A fast and long path that stands for seconds, and then answers all at once: what is left of what was sent by the rate of before has
+/// asked, too.
+#[test]
+fn bulk_goes_on_after_a_long_path_stood() {
+    let (rate, rtt) = (320e6, Duration::from_millis(50));
+    for len in (10_000..60_000_usize).step_by(500) {
+        let mut now = Instant::now();
+        let mut path = Path::new(now, 0.5);
+        let mut asked: VecDeque<(Instant, u64)> = VecDeque::new();
+        let stands = now + Duration::from_millis(400);
+        loop {
+            if path.wants_ping() {
+                asked.extend(path.ping(now).map(|serial| (now + rtt, serial)));
+            }
+            let answered = now < stands && asked.front().is_some_and(|(at, _)| *at <= now);
+            if answered && let Some((at, serial)) = asked.pop_front() {
+                assert!(path.pong(at, serial));
+            } else if path.has_room() {
+                path.count_bulk(now, len);
+                let len = u32::try_from(len).unwrap();
+                now += Duration::from_secs_f64(f64::from(len) / rate);
+            } else if now >= stands {
+                break;
+            } else {
+                now = asked.front().map_or(stands, |(at, _)| (*at).min(stands));
+            }
+        }
+        assert!(asked.len() > 20, "{} asked", asked.len());
+        now += Duration::from_secs(10);
+        for (_, serial) in asked {
+            assert!(path.pong(now, serial));
+        }
+        assert!(path.has_room() || path.wants_ping(), "{len} B at a time");
+    }
+}
+
 /// What is on the way stands before all that comes later. The socket here takes everything at once, and answers
 /// arrive several in one go, which must not look like a fast path.
 #[test]

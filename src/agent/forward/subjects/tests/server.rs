@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) role: Option<Value>,
     /// The rules of each write.
     pub(super) written: Vec<Value>,
+    /// Reviews of these names get no answer.
+    pub(super) mute: BTreeSet<String>,
 }
 
 impl State {
@@ -65,11 +67,11 @@ pub(super) struct Server(Arc<Mutex<State>>);
 
 impl Server {
     pub(super) fn new(mood: Mood, role: Option<Value>) -> Self {
-        let written = Vec::new();
         Self(Arc::new(Mutex::new(State {
             mood,
             role,
-            written,
+            written: Vec::new(),
+            mute: BTreeSet::new(),
         })))
     }
 
@@ -91,7 +93,10 @@ impl Server {
     async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (parts, body) = request.into_parts();
         let sent = body.collect().await.unwrap().to_bytes();
-        if self.state().mood == Mood::Silent {
+        let review: Value = serde_json::from_slice(&sent).unwrap_or_default();
+        let name = review["spec"]["resourceAttributes"]["name"].as_str();
+        let mute = name.is_some_and(|name| self.state().mute.contains(name));
+        if mute || self.state().mood == Mood::Silent {
             return std::future::pending().await;
         }
         let mut state = self.state();
@@ -113,10 +118,8 @@ impl Server {
                     "users {:?} is forbidden: User {account:?} cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
                     probe.unwrap_or_default()
                 );
-                answer(
-                    403,
-                    &json!({"kind": "Status", "code": 403, "message": message}),
-                )
+                let status = json!({"kind": "Status", "code": 403, "message": message});
+                answer(403, &status)
             }
             ("GET", "/version") => answer(
                 200,
@@ -162,6 +165,7 @@ impl Server {
 pub(super) struct Kept {
     pub(super) keeper: Keeper,
     pub(super) book: Book,
+    pub(super) reviews: Reviews,
     pub(super) policy: watch::Sender<Option<Policy>>,
     pub(super) hearts: Hearts,
     pub(super) _credential: watch::Sender<Credential>,
@@ -209,6 +213,7 @@ impl Kept {
         };
         book.grant(&subjects(&["ada"], &["admin"]));
         Self {
+            reviews: keeper.reviews(),
             keeper,
             book,
             policy,
@@ -223,6 +228,32 @@ impl Kept {
         self.book.stale = true;
         self.keeper.serve(&mut self.book, Vec::new()).await.unwrap();
         self.book.wait()
+    }
+
+    /// Serves a batch, and has its names reviewed; gives when the next round is.
+    pub(super) async fn round(&mut self, batch: Vec<Want>) -> Duration {
+        let (book, reviews) = (&mut self.book, &mut self.reviews);
+        let mut wants = mpsc::channel(1).1;
+        self.keeper.round(book, reviews, &mut wants, batch).await
+    }
+
+    /// What is told to who waits for this.
+    pub(super) async fn told(
+        &mut self,
+        mut answer: oneshot::Receiver<Result<(), String>>,
+    ) -> Result<(), String> {
+        loop {
+            tokio::select! {
+                biased;
+                told = &mut answer => return told.unwrap(),
+                () = self.reviews.step() => {}
+            }
+        }
+    }
+
+    /// Makes known what was told; whether a review failed.
+    pub(super) fn learn(&mut self) -> bool {
+        self.keeper.learn(&self.book, &mut self.reviews)
     }
 }
 
