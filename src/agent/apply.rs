@@ -19,6 +19,7 @@ use super::plan::displaced::{self, Item};
 use super::plan::history::Outcome;
 use super::plan::project::lease_of;
 use super::plan::quarantine::root::astray;
+use super::plan::state::Saved;
 use super::plan::{Action, Observed, Step, project};
 use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
@@ -34,6 +35,7 @@ mod migrate;
 mod mounted;
 mod pods;
 mod refused;
+mod restore;
 mod shield;
 
 use forms::{immutable, of_seen, replaceable, replacement};
@@ -56,14 +58,14 @@ pub struct Hands<'a> {
 /// What a step came to, and the objects that are to be brought back now: saved from a deletion, or still not back.
 pub struct Done {
     pub outcome: Outcome,
-    pub saved: Vec<Value>,
+    pub saved: Vec<Saved>,
     /// What people have to know beside the outcome.
     pub told: Option<String>,
 }
 
 impl Hands<'_> {
     /// Does one step. `saved` are the objects to bring back, for [`Action::Restore`] and [`Action::Release`].
-    pub async fn act(&self, step: &Step, saved: &[Value]) -> Done {
+    pub async fn act(&self, step: &Step, saved: &[Saved]) -> Done {
         let id = &step.target;
         let (mut kept, mut told) = (Vec::new(), None);
         let result = match &step.action {
@@ -83,13 +85,7 @@ impl Hands<'_> {
                 let none = json!({"spec": {"replicas": 0}});
                 self.merge(id, &none, GUARD).await
             }
-            Action::Release => match self.release(id, saved, &mut kept).await {
-                Ok((outcome, said)) => {
-                    told = said;
-                    Ok(outcome)
-                }
-                Err(error) => Err(error),
-            },
+            Action::Release => self.release(id, saved, &mut kept, &mut told).await,
             Action::Restore => self.restore(id, saved, &mut kept).await,
             Action::FreeLease { uid } => self.free_lease(id, uid).await,
             Action::Lock => {

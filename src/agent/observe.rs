@@ -1,7 +1,8 @@
 //! Watches become one observed state on a watch channel.
 //!
 //! Each kind of the install has its own list and watch, and is listed anew every 60 s as a net below the watch. An
-//! object of a list and an event of the watch that runs beside it are put in order by their resourceVersions.
+//! object of a list and an event of the watch that runs beside it are put in order by their resourceVersions. The watch is heard
+//! while its list is under way, however many pages that has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ mod found;
 mod scope;
 
 use found::{Heard, heard};
+pub(super) use scope::fewer;
 use scope::{Scope, Selector, What};
 
 /// Where the observed state is kept and read. Step outcomes are put in directly, so that no plan is made from what

@@ -123,6 +123,7 @@ pub fn plan(
     }
     let open = open(now, observed, mode, &findings);
     let (mut steps, waiting) = steps::steps(now, install, observed, history, &open);
+    window::hold_back(now, observed, &mut steps);
     match mode {
         Mode::Learning => steps.retain(|step| is_guards(&step.action)),
         Mode::Paused(_) => steps.extend(ends),
@@ -142,8 +143,8 @@ pub fn plan(
         steps = unless_vain(now, history, locks, &mut next_look);
     }
     if steps.is_empty() && !guarded && !safe_only {
-        let gits = gits(now, install, observed, history, &findings);
-        steps = unless_vain(now, history, gits, &mut next_look);
+        let past = (history, findings.as_slice());
+        steps = gits(now, install, observed, past, &mut next_look);
     }
     if steps.is_empty() && !guarded {
         let (questions, at) = questions(now, install, observed, history);
@@ -275,13 +276,20 @@ fn gits(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    history: &History,
-    findings: &[Finding],
+    (history, findings): (&History, &[Finding]),
+    next_look: &mut OffsetDateTime,
 ) -> Vec<Step> {
-    let mut steps = quarantine::keeps(install, observed);
-    if steps.is_empty() {
-        steps = quarantine::lifts(now, install, observed);
+    // Each by itself: a hold that somebody undoes all the time, or that cannot be kept, keeps no other object waiting.
+    let mut keeps = quarantine::keeps(now, install, observed);
+    keeps.retain(|step| {
+        let later = pace::keeps(history, step, now);
+        *next_look = later.map_or(*next_look, |at| at.min(*next_look));
+        later.is_none()
+    });
+    if !keeps.is_empty() {
+        return keeps;
     }
+    let mut steps = quarantine::lifts(now, install, observed, history);
     if steps.is_empty() {
         steps = undecodable::aside::turns(now, install, observed, history);
     }
@@ -291,7 +299,7 @@ fn gits(
     if steps.is_empty() {
         steps = claims::settled(now, install, observed, findings);
     }
-    steps
+    unless_vain(now, history, steps, next_look)
 }
 
 #[cfg(test)]

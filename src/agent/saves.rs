@@ -11,11 +11,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 use tracing::{info, warn};
 
 use super::apply::{AtMost as _, CALL, Refused};
 use super::engine::MANAGER;
+use super::plan::history::STALE;
+use super::plan::state::Saved;
 use crate::bundle::{self, Kind, ObjectId};
 use crate::clock;
 use crate::keys::sha256_hex;
@@ -26,8 +28,6 @@ const PART: usize = 700 << 10;
 /// Parts of one CRD's objects: some hundred thousand objects.
 const MAX_PARTS: usize = 16;
 const MAX_PLAIN: u64 = 64 << 20;
-/// What could not be brought back for so long is somebody's decision by now.
-const STALE: Duration = Duration::hours(24);
 
 /// The ConfigMaps `linesman-saved-<plural>-<generation>-<part>` in the agent's namespace. A generation is written beside the one
 /// before it, which goes when all parts of the new one are there: whenever this process ends, one of them is whole.
@@ -41,7 +41,7 @@ pub struct Saves {
 /// What an earlier agent left.
 #[derive(Debug, Default, PartialEq)]
 pub struct Left {
-    pub objects: BTreeMap<ObjectId, Vec<Value>>,
+    pub objects: BTreeMap<ObjectId, Vec<Saved>>,
     /// What cannot be used, for people.
     pub wrong: Vec<String>,
 }
@@ -87,17 +87,14 @@ impl Saves {
         Ok(left)
     }
 
-    /// Keeps `objects`, all that is to be brought back with this CRD, instead of what was kept of it before.
+    /// Keeps `saved`, all that is to be brought back with this CRD, instead of what was kept of it before. `now` tells which of two
+    /// is the newer; the objects stay as old as they are.
     ///
     /// # Errors
     /// They are too many, or the API server does not take them.
-    pub async fn store(
-        &self,
-        crd: &ObjectId,
-        objects: &[Value],
-        now: OffsetDateTime,
-    ) -> Result<()> {
-        let plain = serde_json::to_vec(objects).context("write the objects")?;
+    pub async fn store(&self, crd: &ObjectId, saved: &[Saved], now: OffsetDateTime) -> Result<()> {
+        let objects: Vec<&Value> = saved.iter().map(|one| &one.object).collect();
+        let plain = serde_json::to_vec(&objects).context("write the objects")?;
         let packed = bundle::compress(&plain);
         let parts: Vec<&[u8]> = packed.chunks(self.part).collect();
         ensure!(
@@ -117,6 +114,7 @@ impl Saves {
                     "part": number.to_string(),
                     "parts": parts.len().to_string(),
                     "sha256": digest,
+                    "since": runs(saved),
                     "taken": clock::rfc3339(now),
                 },
                 "binaryData": {"objects.zst": STANDARD.encode(part)},
@@ -186,28 +184,59 @@ fn named(crd: &str) -> Result<ObjectId> {
     Ok(ObjectId::new(Kind::CustomResourceDefinition, "", crd))
 }
 
-/// The objects of one CRD from its newest generation that is whole; where there is none, what is wrong with the newest.
-fn newest(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>> {
+/// Since when how many objects in a row are saved, `TIME COUNT` a line: to the minute, for thousands may go within one, and a day has
+/// not many of them.
+fn runs(saved: &[Saved]) -> String {
+    let minute = |one: &Saved| one.since.truncate_to_minute();
+    let runs = saved.chunk_by(|one, next| minute(one) == minute(next));
+    let lines = runs.filter_map(|run| {
+        let since = clock::rfc3339(minute(run.first()?));
+        Some(format!("{since} {}", run.len()))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The times of so many objects, as [`runs`] wrote them.
+fn times(runs: &str, count: usize) -> Option<Vec<OffsetDateTime>> {
+    let mut times = Vec::new();
+    for line in runs.lines() {
+        let (since, many) = line.split_once(' ')?;
+        let (since, many) = (clock::parse_rfc3339(since)?, many.parse::<usize>().ok()?);
+        if many > count - times.len() {
+            return None;
+        }
+        times.extend(std::iter::repeat_n(since, many));
+    }
+    (times.len() == count).then_some(times)
+}
+
+/// The objects of one CRD from its newest generation that is whole; where there is none, what is wrong with the newest. None that are
+/// all too old.
+fn newest(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Saved>> {
     let mut generations: BTreeMap<_, Vec<&ConfigMap>> = BTreeMap::new();
     for map in maps {
         // RFC 3339 in UTC sorts as time does.
         let of = ["taken", "sha256"].map(|key| field(map, key));
         generations.entry(of).or_default().push(map);
     }
-    let mut read = generations.values().rev().map(|maps| read(maps, now));
+    let mut read = generations.values().rev().map(|maps| read(maps));
     let first = read.next().context("no parts")?;
-    first.or_else(|error| read.find_map(Result::ok).ok_or(error))
+    let saved = first.or_else(|error| read.find_map(Result::ok).ok_or(error))?;
+    if let Some(last) = saved.iter().map(|one| one.since).max() {
+        ensure!(now - last < STALE, "they are of {}", clock::rfc3339(last));
+    }
+    Ok(saved)
 }
 
 /// The objects of one generation from all of its parts.
-fn read(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>> {
+fn read(maps: &[&ConfigMap]) -> Result<Vec<Saved>> {
     let mut parts: BTreeMap<usize, &[u8]> = BTreeMap::new();
     let mut whole = None;
     for map in maps {
         let data = map.data.as_ref().context("no data")?;
         let field = |key: &str| data.get(key).with_context(|| format!("no {key}"));
         let taken = clock::parse_rfc3339(field("taken")?).context("taken")?;
-        let told = (field("parts")?, field("sha256")?, taken);
+        let told = (field("parts")?, field("sha256")?, data.get("since"), taken);
         ensure!(
             *whole.get_or_insert(told) == told,
             "the parts are of different times"
@@ -216,8 +245,7 @@ fn read(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>> {
         let bytes = bytes.context("no objects")?;
         parts.insert(field("part")?.parse().context("part")?, &bytes.0);
     }
-    let (count, digest, taken) = whole.context("no parts")?;
-    ensure!(now - taken < STALE, "they are of {}", clock::rfc3339(taken));
+    let (count, digest, since, taken) = whole.context("no parts")?;
     ensure!(
         parts.len().to_string() == *count && parts.keys().copied().eq(0..parts.len()),
         "{} of {count} parts are there",
@@ -231,7 +259,15 @@ fn read(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>> {
         .read_to_end(&mut plain)
         .context("decompress")?;
     ensure!(sha256_hex(&plain) == *digest, "the digest does not match");
-    serde_json::from_slice(&plain).context("read the objects")
+    let objects: Vec<Value> = serde_json::from_slice(&plain).context("read the objects")?;
+    // An agent of before says it of all of them together.
+    let since = match since {
+        Some(runs) => times(runs, objects.len()).context("since")?,
+        None => vec![taken; objects.len()],
+    };
+    let both = objects.into_iter().zip(since);
+    let saved = both.map(|(object, since)| Saved { object, since });
+    Ok(saved.collect())
 }
 
 #[cfg(test)]

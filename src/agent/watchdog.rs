@@ -233,7 +233,7 @@ impl Watchdog {
             }
             let now = clock::now();
             self.set_back(now);
-            let more = self.history.mourn(now, &install, &observed);
+            let more = self.mourn(now, &install, &observed);
             self.see_fetch(now, &install, &desired, &observed);
             self.history.noted(now, &install, &observed);
             let plan = plan::plan(now, &install, &observed, &self.history);
@@ -317,7 +317,7 @@ impl Watchdog {
         let tried = quarantine::commit(install, observed, &install.sync);
         let (now, history) = (clock::now(), &self.history);
         let in_force = ownership::in_force(now, install, observed, history);
-        let overdue = window::overdue(now, install, observed, history, &plan.findings);
+        let overdue = window::overdue(now, install, observed, history, plan);
         let moment = record::Moment {
             now,
             plan,

@@ -1,8 +1,9 @@
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use kube::client::Body;
 
 use super::*;
@@ -48,7 +49,7 @@ async fn sent(
 async fn done(
     step: &Step,
     observed: &Observed,
-    saved: &[Value],
+    saved: &[Saved],
     answer: impl Fn(&Method) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Vec<(Method, Value)>, Done) {
     done_at(step, observed, saved, move |method, _| answer(method)).await
@@ -58,8 +59,19 @@ async fn done(
 async fn done_at(
     step: &Step,
     observed: &Observed,
-    saved: &[Value],
+    saved: &[Saved],
     answer: impl Fn(&Method, &str) -> (u16, Value) + Send + Sync + 'static,
+) -> (Vec<(Method, Value)>, Done) {
+    let answer = move |method: &Method, uri: &Uri| Some(answer(method, uri.path()));
+    done_by(step, observed, saved, answer).await
+}
+
+/// The same by an API server that never answers where there is no answer.
+pub(super) async fn done_by(
+    step: &Step,
+    observed: &Observed,
+    saved: &[Saved],
+    answer: impl Fn(&Method, &Uri) -> Option<(u16, Value)> + Send + Sync + 'static,
 ) -> (Vec<(Method, Value)>, Done) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
@@ -67,10 +79,12 @@ async fn done_at(
     let service = tower::service_fn(move |request: Request<Body>| {
         let (calls, answer) = (Arc::clone(&calls), Arc::clone(&answer));
         async move {
-            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let (method, uri) = (request.method().clone(), request.uri().clone());
             let body = request.into_body().collect_bytes().await.unwrap();
             let body = serde_json::from_slice(&body).unwrap_or_default();
-            let (code, said) = answer(&method, &path);
+            let Some((code, said)) = answer(&method, &uri) else {
+                return pending().await;
+            };
             calls.lock().unwrap().push((method, body));
             let answer = Response::builder().status(code);
             let answer = answer.body(Body::from(said.to_string().into_bytes()));
@@ -91,7 +105,7 @@ async fn done_at(
     (calls, done)
 }
 
-fn status(code: u16, message: &str) -> (u16, Value) {
+pub(super) fn status(code: u16, message: &str) -> (u16, Value) {
     let reason = if code == 404 { "NotFound" } else { "x" };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code,
@@ -257,13 +271,13 @@ async fn what_dies_with_its_crd_is_kept_whoever_took_the_engines_finalizer() {
         _ => (200, json!({"metadata": {"name": "x"}})),
     };
     let (calls, first) = done(&step, &observed, &[], answer.clone()).await;
-    let names = |all: &[Value]| -> Vec<String> {
-        let names = all.iter().map(|o| o["metadata"]["name"].as_str());
+    let names = |all: &[Saved]| -> Vec<String> {
+        let names = all.iter().map(|o| o.object["metadata"]["name"].as_str());
         names.map(|name| name.unwrap().to_owned()).collect()
     };
     assert_eq!(first.outcome, Outcome::Done);
     assert_eq!(names(&first.saved), ["held", "let-go"]);
-    assert_eq!(first.saved[1]["spec"], json!({"path": "./let-go"}));
+    assert_eq!(first.saved[1].object["spec"], json!({"path": "./let-go"}));
     let stripped = json!({"metadata": {"finalizers": ["example.org/mine"], "uid": "held"}});
     let patches = calls.iter().filter(|(method, _)| *method == Method::PATCH);
     let patches: Vec<&Value> = patches.map(|(_, body)| body).collect();
@@ -357,7 +371,7 @@ async fn objects_of_a_crd_that_no_bundle_has_are_let_go() {
     };
     let (_, released) = done_at(&step, &observed, &[], answer).await;
     assert_eq!(released.outcome, Outcome::Done);
-    let saved: Vec<_> = released.saved.iter().map(|o| &o["kind"]).collect();
+    let saved: Vec<_> = released.saved.iter().map(|o| &o.object["kind"]).collect();
     assert_eq!(saved, ["HelmRelease"]);
     let asked = asked.lock().unwrap();
     let of = |line: &&String| line.contains("/helmreleases");
@@ -370,7 +384,7 @@ async fn objects_of_a_crd_that_no_bundle_has_are_let_go() {
     );
 }
 
-fn crd_of_kustomizations() -> ObjectId {
+pub(super) fn crd_of_kustomizations() -> ObjectId {
     ObjectId::new(
         Kind::CustomResourceDefinition,
         "",
@@ -418,26 +432,30 @@ async fn a_kustomization_that_is_brought_back_knows_what_it_had_brought() {
     };
     let seen = Observed::default();
     let (_, released) = done(&step(Action::Release), &seen, &[], answer).await;
-    let kept: Vec<Option<&Value>> = released.saved.iter().map(|o| o.get("status")).collect();
-    let status = json!({"inventory": inventory});
-    assert_eq!(kept, [Some(&status), None, None]);
+    let kept = released.saved.iter().map(|o| o.object.get("status"));
+    let kept: Vec<Option<&Value>> = kept.collect();
+    let brought = json!({"inventory": inventory});
+    assert_eq!(kept, [Some(&brought), None, None]);
     let told = released.told.unwrap_or_default();
     assert!(told.starts_with("the inventories of 1 objects"), "{told}");
 
     let saved = &released.saved[..1];
-    let mut bare = saved[0].clone();
+    let mut bare = saved[0].object.clone();
     bare.as_object_mut().unwrap().remove("status");
-    let applied = (Method::PATCH, bare);
-    let given = (Method::PATCH, json!({"status": status}));
+    let (asked, applied) = ((Method::GET, Value::Null), (Method::PATCH, bare));
+    let given = (Method::PATCH, json!({"status": brought}));
     let its_own = json!({"metadata": {"name": "small"}, "status": {"inventory": {"entries": []}}});
     for (live, expected) in [
         (
             json!({"metadata": {"name": "small"}}),
-            vec![applied.clone(), given],
+            vec![asked.clone(), applied.clone(), given],
         ),
-        (its_own, vec![applied]),
+        (its_own, vec![asked, applied]),
     ] {
-        let answer = move |_: &Method| (200, live.clone());
+        let answer = move |method: &Method| match *method {
+            Method::GET => status(404, "gone"),
+            _ => (200, live.clone()),
+        };
         let (calls, restored) = done(&step(Action::Restore), &seen, saved, answer).await;
         assert_eq!(calls, expected);
         assert_eq!(
@@ -456,11 +474,13 @@ async fn an_inventory_that_is_refused_does_not_keep_its_object_away() {
         target: crd_of_kustomizations(),
         cause: None,
     };
-    let saved = [json!({
+    let object = json!({
         "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
         "metadata": {"name": "small", "namespace": "teams"}, "spec": {},
         "status": {"inventory": {"entries": [{"id": "shop_settings__ConfigMap", "v": "v1"}]}},
-    })];
+    });
+    let since = clock::now();
+    let saved = [Saved { object, since }];
     let seen = Observed::default();
     let denied = "kustomizations \"small\" is forbidden: User \"x\" cannot patch resource \"kustomizations/status\"";
     for (code, text, outcome) in [
@@ -475,9 +495,10 @@ async fn an_inventory_that_is_refused_does_not_keep_its_object_away() {
         ),
     ] {
         let writes = AtomicUsize::new(0);
-        let answer = move |_: &Method| match writes.fetch_add(1, Ordering::Relaxed) {
-            0 => (200, json!({"metadata": {"name": "small"}})),
-            _ => status(code, text),
+        let answer = move |method: &Method| match *method {
+            Method::GET => status(404, "gone"),
+            _ if writes.fetch_add(1, Ordering::Relaxed) > 0 => status(code, text),
+            _ => (200, json!({"metadata": {"name": "small"}})),
         };
         let (_, restored) = done(&step, &seen, &saved, answer).await;
         let left = usize::from(outcome != Outcome::Done);

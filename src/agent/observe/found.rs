@@ -4,20 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
+use time::OffsetDateTime;
 use tracing::warn;
 
 use super::scope::What;
 use super::{View, insert};
 use crate::agent::plan::state::{Answer, Lease};
 use crate::agent::plan::witness::{Crowd, Witness};
-use crate::agent::plan::{Object, Pod, project};
+use crate::agent::plan::{Object, Observed, Pod, project};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
 mod children;
+mod newer;
 
 use children::Listed;
 pub(super) use children::{Heard, gone, heard, heard_root};
+pub(super) use newer::Newer;
 
 const MAX_PODS: usize = 256;
 const MAX_LEASES: usize = 32;
@@ -118,10 +121,66 @@ impl Found {
         });
     }
 
+    /// Takes over what a watch told of since the moment that the list is of.
+    fn yield_to(&mut self, seen: &Observed, newer: &Newer) {
+        match self {
+            Self::Objects(kind, listed, others) => {
+                // One of them was looked up by its name after that.
+                listed.retain(|(id, live)| newer.at(id).is_none_or(|at| at <= live.version));
+                let told = seen.objects.iter().filter(|(id, _)| id.kind == *kind);
+                for (id, live) in told.filter(|(id, _)| newer.has(id)) {
+                    if !listed.iter().any(|(known, _)| known == id) {
+                        listed.push((id.clone(), live.as_ref().clone()));
+                    }
+                }
+                for (name, _) in newer.names() {
+                    others.remove(name);
+                    others.extend(seen.policies.get(name).cloned());
+                }
+            }
+            Self::Witnesses(kind, listed, _) => {
+                listed.retain(|id, _| !newer.has(id) || newer.lives(id));
+                let told = seen.witnesses.iter().filter(|(id, _)| id.kind == *kind);
+                let told = told.filter(|(id, _)| newer.has(id));
+                listed.extend(told.map(|(id, said)| (id.clone(), *said)));
+            }
+            Self::Pods(pods, cut) => {
+                for (name, there) in newer.names() {
+                    match seen.pods.get(name).filter(|_| there) {
+                        Some(pod) => *cut |= !admit_pod(pods, name.to_owned(), Arc::clone(pod)),
+                        // The watch had no room for it.
+                        None if there => *cut |= !pods.contains_key(name),
+                        None => drop(pods.remove(name)),
+                    }
+                }
+            }
+            // These do so by themselves; and those are not watched.
+            Self::Children(..) | Self::Leases(_) | Self::Elsewhere(_) => {}
+        }
+    }
+
     /// Takes the place of all that was known of the kind.
     pub(super) fn put(self, view: &View, answer: Answer) {
+        self.put_beside(view, answer, &Newer::default());
+    }
+
+    /// The same, but for what a watch told of meanwhile.
+    pub(super) fn put_beside(mut self, view: &View, answer: Answer, newer: &Newer) {
         let now = clock::now();
-        view.0.send_if_modified(|seen| match self {
+        view.0.send_if_modified(|seen| {
+            self.yield_to(seen, newer);
+            self.replace(seen, (answer, now), newer)
+        });
+    }
+
+    /// Whether that changed anything that a plan hangs on.
+    fn replace(
+        self,
+        seen: &mut Observed,
+        (answer, now): (Answer, OffsetDateTime),
+        newer: &Newer,
+    ) -> bool {
+        match self {
             Self::Objects(kind, listed, others) => {
                 let known = seen.objects.len();
                 seen.objects
@@ -140,7 +199,7 @@ impl Found {
                 }
                 changed
             }
-            Self::Children(kind, listed) => listed.put(seen, kind),
+            Self::Children(kind, listed) => listed.put(seen, kind, newer),
             Self::Witnesses(kind, listed, crowd) => {
                 let before = seen.witnesses.clone();
                 seen.witnesses.retain(|id, _| id.kind != kind);
@@ -168,7 +227,7 @@ impl Found {
                 seen.elsewhere = namespaces;
                 changed
             }
-        });
+        }
     }
 }
 
@@ -285,6 +344,8 @@ pub(super) fn confirmed(what: What, view: &View) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::agent::plan;
     use crate::wire::api::EngineKind;
@@ -335,6 +396,44 @@ mod tests {
         let mut all = full.clone();
         assert!(!admit_pod(&mut all, "one-more".to_owned(), pod(false)));
         assert_eq!(all, full);
+    }
+
+    /// A list of several pages is as of its first one.
+    #[test]
+    fn a_list_takes_back_nothing_that_its_watch_told_since() {
+        let view = View::new(&plan::tests::install_of(EngineKind::Flux));
+        let live = |name: &str, version: u64| -> DynamicObject {
+            let meta = json!({
+                "namespace": "flux-system", "name": name, "resourceVersion": version.to_string(),
+            });
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        let newer = || {
+            let mut newer = Newer::default();
+            newer.note(&live("stays", 19), false);
+            newer.note(&live("came", 21), true);
+            newer.note(&live("went", 21), false);
+            newer.note(&live("astray", 21), false);
+            newer.after(20)
+        };
+        super::pod(&view, "came", Some(pod(false)));
+        let listed = ["stays", "went"].map(|name| (name.to_owned(), pod(false)));
+        Found::Pods(listed.into(), false).put_beside(&view, Answer::Whole, &newer());
+        let pods: Vec<String> = view.subscribe().borrow().pods.keys().cloned().collect();
+        assert_eq!(pods, ["came", "stays"]);
+
+        let kind = Kind::Service;
+        let id = |name: &str| ObjectId::new(kind, "flux-system", name);
+        let service = |name: &str, version| project::object(kind, live(name, version));
+        view.put(&id("came"), Some(service("came", 21)));
+        // The last one was looked up by its name, when the watch had told that it is no longer selected.
+        let listed = [("stays", 9), ("went", 9), ("astray", 21)];
+        let listed = listed.map(|(name, at)| (id(name), service(name, at)));
+        let found = Found::Objects(kind, listed.into(), BTreeSet::new());
+        found.put_beside(&view, Answer::Whole, &newer());
+        let seen = view.subscribe().borrow().clone();
+        let services: Vec<&str> = seen.objects.keys().map(|id| id.name.as_str()).collect();
+        assert_eq!(services, ["astray", "came", "stays"]);
     }
 
     /// F12: of more than are known the controller may be busy with any, and the only one that may be asked may be any.

@@ -5,6 +5,7 @@ mod list;
 mod starts;
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -14,11 +15,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::found::Newer;
 use super::{View, found};
 use crate::agent::engine::Install;
+use crate::agent::plan::state::Answer;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use list::Listed;
+pub(in crate::agent) use list::fewer;
 use starts::{End, Starts};
 
 /// A full list this often where no bookmark comes, with which the API server says about once a minute that a watch told all there was:
@@ -86,8 +90,9 @@ impl Scope {
             relist_at: Instant::now(),
             whole_by: Instant::now(),
             floor: 0,
-            resume: String::new(),
+            resume: None,
             events: None,
+            newer: None,
             starts: Starts::new(Instant::now()),
             failures: 0,
         };
@@ -95,47 +100,75 @@ impl Scope {
             if Instant::now() >= place.relist_at && !self.relist(view, &mut place).await {
                 continue;
             }
-            if matches!(self.what, What::Leases | What::Elsewhere) {
-                sleep_until(place.relist_at).await;
-                continue;
+            let relist = sleep_until(place.relist_at);
+            self.turn(view, &mut place, relist).await;
+        }
+    }
+
+    /// Until something is `done`, or the watch has told something or is begun. What it tells is taken in at once.
+    async fn turn<T>(
+        &self,
+        view: &View,
+        place: &mut Place,
+        done: impl Future<Output = T>,
+    ) -> Option<T> {
+        tokio::select! {
+            done = done => Some(done),
+            event = next(&mut place.events), if place.hears() => {
+                self.hear(view, place, event).await;
+                None
             }
-            let Some(events) = place.events.as_mut() else {
-                self.begin(&mut place).await;
-                continue;
-            };
-            tokio::select! {
-                () = sleep_until(place.relist_at) => {}
-                event = events.next() => match event {
-                    Some(Ok(WatchEvent::Added(live) | WatchEvent::Modified(live))) => {
-                        place.at(self.changed(view, live, place.floor));
-                    }
-                    Some(Ok(WatchEvent::Deleted(live))) => match self.astray(&live).await {
-                        Some(live) => place.at(self.changed(view, live, place.floor)),
-                        None => place.at(self.deleted(view, live, place.floor)),
-                    },
-                    Some(Ok(WatchEvent::Bookmark(mark))) => {
-                        place.at(Some(mark.metadata.resource_version));
-                        found::confirmed(self.what, view);
-                        place.relist_at = spread(self.every()).min(place.whole_by);
-                    }
-                    Some(Ok(WatchEvent::Error(status))) => place.ended(End::of(&status)),
-                    Some(Err(error)) => place.ended(End::of_error(&error)),
-                    // The usual end of a watch: go on where it stopped.
-                    None => place.ended(End::Closed),
-                },
+            () = sleep_until(place.starts.next), if self.begins(place) => {
+                self.begin(place).await;
+                None
             }
         }
     }
 
-    /// Begins the watch, as soon as it may be; it goes on where the last one stopped.
-    async fn begin(&self, place: &mut Place) {
-        let soonest = place.starts.next.min(place.relist_at);
-        if Instant::now() < place.starts.next {
-            sleep_until(soonest).await;
-            return;
+    /// None = the usual end of a watch: the next one goes on where it stopped.
+    async fn hear(
+        &self,
+        view: &View,
+        place: &mut Place,
+        event: Option<kube::Result<WatchEvent<DynamicObject>>>,
+    ) {
+        match event {
+            Some(Ok(WatchEvent::Added(live) | WatchEvent::Modified(live))) => {
+                place.note(&live, true);
+                place.at(self.changed(view, live, place.floor));
+            }
+            Some(Ok(WatchEvent::Deleted(live))) => {
+                let there = self.astray(&live).await;
+                place.note(there.as_ref().unwrap_or(&live), there.is_some());
+                place.at(match there {
+                    Some(live) => self.changed(view, live, place.floor),
+                    None => self.deleted(view, live, place.floor),
+                });
+            }
+            Some(Ok(WatchEvent::Bookmark(mark))) => {
+                place.at(Some(mark.metadata.resource_version));
+                found::confirmed(self.what, view);
+                place.relist_at = spread(self.every()).min(place.whole_by);
+            }
+            Some(Ok(WatchEvent::Error(status))) => place.ended(End::of(&status)),
+            Some(Err(error)) => place.ended(End::of_error(&error)),
+            None => place.ended(End::Closed),
         }
+    }
+
+    /// Whether a watch is to be begun, as soon as it may be.
+    fn begins(&self, place: &Place) -> bool {
+        let watches = !matches!(self.what, What::Leases | What::Elsewhere);
+        watches && place.events.is_none() && place.resume.is_some()
+    }
+
+    /// Begins the watch; it goes on where the last one stopped.
+    async fn begin(&self, place: &mut Place) {
+        let Some(resume) = &place.resume else {
+            return;
+        };
         let params = self.watch_params();
-        match timeout(CALL, self.api.watch(&params, &place.resume)).await {
+        match timeout(CALL, self.api.watch(&params, resume)).await {
             Ok(Ok(events)) => {
                 place.events = Some(events.boxed());
                 place.starts.begun(Instant::now());
@@ -148,22 +181,54 @@ impl Scope {
         }
     }
 
+    /// Whether the watch is heard beside a list: one that goes on from what was told last, or else it would tell what follows from
+    /// what only the list knows. The lists of the install's own objects are short, and wait for the begin of none.
+    fn follows(&self, place: &Place) -> bool {
+        let children = matches!(self.what, What::Children(_));
+        place.events.is_some() || children && self.begins(place)
+    }
+
+    /// The list, beside the watch: its pages may take minutes, and somebody deletes a hundred objects in a second.
+    async fn listed(&self, view: &View, place: &mut Place) -> Listed {
+        if !self.follows(place) {
+            return self.list(view).await;
+        }
+        place.newer = Some(Newer::default());
+        let mut list = pin!(self.list(view));
+        loop {
+            if let Some(listed) = self.turn(view, place, &mut list).await {
+                return listed;
+            }
+        }
+    }
+
     /// Whether the watch can go on from here.
     async fn relist(&self, view: &View, place: &mut Place) -> bool {
         place.failures = place.failures.saturating_add(1);
-        match self.list(view).await {
-            Listed::At(version) => {
-                place.floor = version.parse().unwrap_or_default();
-                if place.events.is_none() {
-                    place.resume = version;
+        let follows = self.follows(place);
+        let listed = self.listed(view, place).await;
+        let newer = place.newer.take().unwrap_or_default();
+        match listed {
+            Listed::Whole(found, version) => {
+                let at = version.parse().unwrap_or_default();
+                found.put_beside(view, Answer::Whole, &newer.after(at));
+                if let What::Objects(kind) = self.what {
+                    found::listed(view, kind, at);
                 }
+                place.floor = at;
                 place.failures = 0;
-                place.relist_at = spread(self.every());
                 place.whole_by = spread(SELDOM);
+                if !follows {
+                    place.resume = Some(version);
+                }
+                // A watch that lost its place meanwhile goes on from another list, which is due then.
+                if place.resume.is_some() {
+                    place.relist_at = spread(self.every());
+                }
                 return true;
             }
             Listed::Unserved => {
-                place.events = None;
+                (place.events, place.resume) = (None, None);
                 let wait = match (self.optional(), place.failures) {
                     (true, _) => RELIST,
                     (false, ..60) => Duration::from_secs(1),
@@ -174,7 +239,7 @@ impl Scope {
             Listed::Failed => {
                 let wait = Duration::from_millis(500) * 2_u32.pow(place.failures.min(4));
                 place.relist_at = Instant::now() + wait.mul_f64(0.5 + clock::unit() / 2.0);
-                if place.events.is_some() {
+                if place.events.is_some() || follows && place.resume.is_some() {
                     return true;
                 }
             }
@@ -254,6 +319,16 @@ fn spread(every: Duration) -> Instant {
     Instant::now() + every + every.mul_f64(clock::unit() / 20.0)
 }
 
+type Events = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
+
+/// What a watch tells next; none = it has ended.
+async fn next(events: &mut Option<Events>) -> Option<kube::Result<WatchEvent<DynamicObject>>> {
+    match events {
+        Some(events) => events.next().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// How far one scope has come.
 struct Place {
     relist_at: Instant,
@@ -261,15 +336,28 @@ struct Place {
     whole_by: Instant,
     /// Events up to this resourceVersion are older than the last list.
     floor: u64,
-    /// Where the next watch goes on.
-    resume: String,
-    events: Option<BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>>,
+    /// Where the next watch goes on; none = only a list tells.
+    resume: Option<String>,
+    events: Option<Events>,
+    /// What the watch has told of since the list began that runs now beside it.
+    newer: Option<Newer>,
     starts: Starts,
     /// Lists in a row that told nothing.
     failures: u32,
 }
 
 impl Place {
+    /// Whether the watch may be read on.
+    fn hears(&self) -> bool {
+        self.events.is_some() && !self.newer.as_ref().is_some_and(Newer::is_full)
+    }
+
+    fn note(&mut self, live: &DynamicObject, there: bool) {
+        if let Some(newer) = &mut self.newer {
+            newer.note(live, there);
+        }
+    }
+
     /// There is no watch now.
     fn ended(&mut self, end: End) {
         self.events = None;
@@ -277,13 +365,16 @@ impl Place {
         match end {
             End::Closed | End::Broken => {}
             // As late as the next watch, for which it is.
-            End::Lost => self.relist_at = self.starts.next,
+            End::Lost => {
+                self.resume = None;
+                self.relist_at = self.starts.next;
+            }
         }
     }
 
     fn at(&mut self, version: Option<String>) {
         self.starts.heard();
-        if let Some(version) = version {
+        if version.is_some() {
             self.resume = version;
         }
     }

@@ -10,6 +10,7 @@ use time::{Duration, OffsetDateTime};
 use super::health::{pods_of, refused, works};
 use super::state::{History, Object, Observed};
 use super::steps::{Action, Step};
+use super::window::rests;
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
 
@@ -28,7 +29,7 @@ pub fn asks(
 ) -> (Vec<Step>, Option<OffsetDateTime>) {
     let waiting = install.workloads().filter(|id| {
         let live = observed.objects.get(*id);
-        live.is_some_and(|live| waits(id, live, observed))
+        live.is_some_and(|live| waits(id, live, observed)) && !rests(now, observed, id)
     });
     let due = waiting.filter_map(|id| Some((due(now, history, id)?, id)));
     let (due, later): (Vec<_>, Vec<_>) = due.partition(|(at, _)| *at <= now);

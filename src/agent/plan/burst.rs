@@ -52,6 +52,9 @@ pub struct Fate {
     pub prunes: bool,
     /// The Kustomization or Application that brought it from Git.
     pub owner: Option<ObjectId>,
+    /// The `ApplicationSet` that made an Application, or the Application that brought a set: by it an object hangs on the root. It
+    /// says nothing of whose wish an end is.
+    pub made_from: Option<ObjectId>,
     /// A Kustomization that is at work on a revision or a spec that is new to it.
     pub moving: bool,
     /// Applications that an Application brought, and says that it will prune.
@@ -68,6 +71,10 @@ impl Fate {
         match kind {
             Kind::Kustomization | Kind::HelmRelease => Self::of_flux(live),
             Kind::Application => Self::of_application(home, live),
+            Kind::ApplicationSet => Self {
+                made_from: tracked(home, live),
+                ..Self::default()
+            },
             // What these bring hangs on objects of the kinds above.
             _ => Self::default(),
         }
@@ -88,7 +95,6 @@ impl Fate {
 
     fn of_application(home: &str, live: &DynamicObject) -> Self {
         let meta = &live.metadata;
-        let tracked = || meta.annotations.as_ref()?.get(TRACKING);
         // What an ApplicationSet made it takes away as well.
         let by_git = meta.owner_references.iter().flatten().next().is_none();
         let mut finalizers = meta.finalizers.iter().flatten();
@@ -98,9 +104,8 @@ impl Fate {
             began: meta.deletion_timestamp.as_ref().and_then(project::at),
             pinned: finalizers.clone().any(|f| argocd::TRAITS.is_finalizer(f)),
             prunes: finalizers.any(|f| f.starts_with(argocd::PRUNES)),
-            owner: tracked()
-                .filter(|_| by_git)
-                .and_then(|id| shield::tracked(home, id)),
+            owner: tracked(home, live).filter(|_| by_git),
+            made_from: set_of(live),
             moving: false,
             takes: taken(live.data.get("status")).collect(),
             done,
@@ -120,12 +125,32 @@ impl Fate {
             pinned: finalizers.any(|f| flux::TRAITS.is_finalizer(f)),
             prunes: prunes(&live.data),
             owner: owner.map(|(name, space)| ObjectId::new(Kind::Kustomization, space, name)),
+            made_from: None,
             moving: moving(meta.generation.unwrap_or_default(), &live.data),
             takes: BTreeSet::new(),
             done,
             done_at,
         }
     }
+}
+
+/// The Application that a sync object of Argo CD says it comes from.
+fn tracked(home: &str, live: &DynamicObject) -> Option<ObjectId> {
+    let id = live.metadata.annotations.as_ref()?.get(TRACKING)?;
+    shield::tracked(home, id)
+}
+
+/// The `ApplicationSet` that made an Application, which is beside it.
+fn set_of(live: &DynamicObject) -> Option<ObjectId> {
+    let kind = Kind::ApplicationSet;
+    let (group, ..) = kind.resource();
+    let mut owners = live.metadata.owner_references.iter().flatten();
+    let set = owners.find(|owner| {
+        let of_argocd = owner.api_version.split('/').next() == Some(group);
+        of_argocd && owner.kind == kind.as_str()
+    })?;
+    let namespace = live.metadata.namespace.as_deref()?;
+    Some(ObjectId::new(kind, namespace, &set.name))
 }
 
 /// What of an object changes each time it has been at work on something new, and when it was done last.

@@ -12,6 +12,7 @@ use super::find::Finding;
 use super::pace;
 use super::state::{History, Object, Observed};
 use super::steps::{Action, Step};
+use super::window::{held, rests};
 use crate::agent::engine::compare::merged;
 use crate::agent::engine::{Install, MANAGER, argocd, flux};
 use crate::bundle::{Kind, ObjectId};
@@ -155,6 +156,7 @@ pub(super) fn settled(
         wanted.git_owned
             && install.may_be_gits(id)
             && live.is_some_and(|l| is_ripe(l) && l.marked && quiet(l))
+            && !rests(now, observed, id)
             && !findings.iter().any(|f| f.object == **id)
     });
     let give = Action::Relinquish {
@@ -186,7 +188,8 @@ pub(super) fn refused(
     findings: &[Finding],
 ) -> Vec<Step> {
     let mut steps = Vec::new();
-    for finding in findings.iter().filter(|f| f.class == Class::ApplyFailed) {
+    let refusals = findings.iter().filter(|f| f.class == Class::ApplyFailed);
+    for finding in refusals.filter(|f| !held(now, observed, f)) {
         let key = (finding.class, finding.object.clone());
         let tried = history.faults.get(&key).map(|past| &past.attempts[..]);
         let at = tried.and_then(|tried| pace::again(tried, now));
@@ -200,6 +203,9 @@ pub(super) fn refused(
         let before = steps.len();
         steps.extend(named.filter_map(|id| {
             let live = observed.objects.get(id).filter(|l| l.deleting.is_none())?;
+            if rests(now, observed, id) {
+                return None;
+            }
             let commit = super::quarantine::commit(install, observed, id);
             let given = history.given.get(id) == Some(&commit);
             let action = match live.claim {

@@ -9,7 +9,7 @@ use super::burst;
 use super::fault::Budget;
 use super::health::pods_of;
 use super::pace::{MAX_ATTEMPTS, spends};
-use super::state::{History, Observed};
+use super::state::{History, Observed, Saved};
 use super::steps::{Action, Step};
 use super::{Class, Finding, Mode, Plan};
 use crate::agent::engine::Install;
@@ -21,6 +21,9 @@ const TOGETHER: Duration = Duration::seconds(60);
 
 /// What could not be brought back is tried again.
 pub(super) const AGAIN: Duration = Duration::seconds(30);
+
+/// What could not be brought back for so long is somebody's decision by now.
+pub const STALE: Duration = Duration::hours(24);
 
 /// A source is given up for an object after so many refusals in a row.
 const REFUSALS: u32 = 2;
@@ -121,11 +124,12 @@ impl History {
             let saved = self.saved.entry(crd.clone()).or_default();
             let known = known.entry(crd.clone());
             let known = known.or_insert_with(|| {
-                let both = |one: &Value| [one.to_string(), let_go(one).to_string()];
+                let both = |one: &Saved| [one.object.to_string(), let_go(&one.object).to_string()];
                 saved.iter().flat_map(both).collect()
             });
             if known.insert(keepsake.to_string()) {
-                saved.push(keepsake.as_ref().clone());
+                let object = keepsake.as_ref().clone();
+                saved.push(Saved { object, since: now });
                 more.insert(crd);
             }
         }
@@ -133,13 +137,34 @@ impl History {
     }
 
     /// An attempt to bring back what died with `crd`; `left` is what did not come back.
-    pub fn restored(&mut self, now: OffsetDateTime, crd: &ObjectId, left: Vec<Value>) {
+    pub fn restored(&mut self, now: OffsetDateTime, crd: &ObjectId, left: Vec<Saved>) {
         self.restore_after.remove(crd);
         self.saved.remove(crd);
         if !left.is_empty() {
             self.saved.insert(crd.clone(), left);
             self.restore_after.insert(crd.clone(), now + AGAIN);
         }
+    }
+
+    /// Forgets what could not be brought back for too long: whoever has its name by now would get what somebody else had. Returns
+    /// it, by CRD.
+    pub fn give_up(&mut self, now: OffsetDateTime) -> BTreeMap<ObjectId, Vec<Saved>> {
+        let mut given_up = BTreeMap::new();
+        for (crd, saved) in &mut self.saved {
+            let stale: Vec<Saved> = saved
+                .extract_if(.., |one| now - one.since >= STALE)
+                .collect();
+            if !stale.is_empty() {
+                given_up.insert(crd.clone(), stale);
+            }
+        }
+        for crd in given_up.keys() {
+            if self.saved.get(crd).is_some_and(Vec::is_empty) {
+                self.saved.remove(crd);
+                self.restore_after.remove(crd);
+            }
+        }
+        given_up
     }
 
     /// The install is another one: what was tried with the old one says nothing of it.
@@ -217,6 +242,9 @@ impl History {
             if !step.action.asks() {
                 self.saw_vain(now, step, outcome);
             }
+            if step.action.prepares() && *outcome == Outcome::Done {
+                self.keeps(now, step);
+            }
             return;
         };
         let past = self.faults.entry(key.clone()).or_default();
@@ -255,6 +283,22 @@ impl History {
                 push(self.vain.entry(step.target.clone()).or_default(), now);
             }
         }
+    }
+
+    /// What keeps a hold in force is sent again only where somebody took it away.
+    fn keeps(&mut self, now: OffsetDateTime, step: &Step) {
+        self.kept.retain(|_, (_, times)| {
+            times
+                .last()
+                .is_some_and(|at| now - *at < Duration::hours(1))
+        });
+        let key = (step.action.as_str(), step.target.clone());
+        let fresh = || (step.action.clone(), Vec::new());
+        let (action, times) = self.kept.entry(key).or_insert_with(fresh);
+        if *action != step.action {
+            (*action, *times) = fresh();
+        }
+        push(times, now);
     }
 
     /// Twice found invalid, an object is taken from the next older source.
@@ -352,6 +396,35 @@ mod tests {
         assert_eq!(given_up, expected);
     }
 
+    /// Only the same once more is a sign that somebody took it away; and against a fault its budget counts.
+    #[test]
+    fn what_keeps_a_hold_is_counted_while_it_is_the_same() {
+        let now = datetime!(2026-01-02 03:04:05 UTC);
+        let hold = |note: &str, cause| Step {
+            action: Action::Hold {
+                note: note.to_owned(),
+            },
+            cause,
+            ..create()
+        };
+        let target = create().target;
+        let fault = Some((Class::BadEngineCommit, target.clone()));
+        let mut history = History::default();
+        for (step, outcome, kept) in [
+            (hold("a", None), Outcome::Done, 1),
+            (hold("a", None), Outcome::Done, 2),
+            (hold("a", None), Outcome::Unchanged, 2),
+            (hold("a", fault), Outcome::Done, 2),
+            (create(), Outcome::Done, 2),
+            (hold("b", None), Outcome::Done, 1),
+            (hold("b", None), Outcome::Done, 2),
+        ] {
+            history.acted(now, &step, &outcome, &Observed::default());
+            let (_, times) = &history.kept[&("hold", target.clone())];
+            assert_eq!(times.len(), kept, "{step:?} {outcome:?}");
+        }
+    }
+
     #[test]
     fn what_did_not_come_back_is_tried_again_and_the_rest_is_forgotten() {
         let now = datetime!(2026-01-02 03:04:05 UTC);
@@ -361,13 +434,50 @@ mod tests {
             "applications.argoproj.io",
         );
         let mut history = History::default();
-        history
-            .saved
-            .insert(crd.clone(), vec![json!("a"), json!("b")]);
-        history.restored(now, &crd, vec![json!("b")]);
-        assert_eq!(history.saved[&crd], [json!("b")]);
+        let [a, b] = ["a", "b"].map(|name| saved(name, now));
+        history.saved.insert(crd.clone(), vec![a, b.clone()]);
+        history.restored(now, &crd, vec![b.clone()]);
+        assert_eq!(history.saved[&crd], [b]);
         assert_eq!(history.restore_after[&crd], now + AGAIN);
         history.restored(now, &crd, Vec::new());
+        assert!(history.saved.is_empty() && history.restore_after.is_empty());
+    }
+
+    fn saved(name: &str, since: OffsetDateTime) -> Saved {
+        Saved {
+            object: json!(name),
+            since,
+        }
+    }
+
+    /// However often it is tried: its age is that of the loss, and no younger one is given up with it.
+    #[test]
+    fn what_cannot_be_brought_back_for_a_day_is_given_up() {
+        let begin = datetime!(2026-01-02 03:04:05 UTC);
+        let crd = ObjectId::new(
+            Kind::CustomResourceDefinition,
+            "",
+            "helmreleases.helm.toolkit.fluxcd.io",
+        );
+        let old = saved("old", begin);
+        let young = saved("young", begin + Duration::hours(20));
+        let mut history = History::default();
+        history.saved.insert(crd.clone(), vec![old.clone()]);
+        let mut given_up = Vec::new();
+        let mut now = begin;
+        while now < begin + Duration::hours(25) {
+            given_up.extend(history.give_up(now).into_iter().map(|of| (now, of)));
+            let mut left = history.saved.get(&crd).cloned().unwrap_or_default();
+            if now == young.since {
+                left.push(young.clone());
+            }
+            history.restored(now, &crd, left);
+            now += AGAIN;
+        }
+        assert_eq!(given_up, [(begin + STALE, (crd.clone(), vec![old]))]);
+        assert_eq!(history.saved, [(crd.clone(), vec![young.clone()])].into());
+        let rest = history.give_up(young.since + STALE);
+        assert_eq!(rest, [(crd, vec![young])].into());
         assert!(history.saved.is_empty() && history.restore_after.is_empty());
     }
 }

@@ -93,10 +93,12 @@ fn hangs_on_root(install: &Install, observed: &Observed, from: ObjectId) -> bool
             // Not heard of yet, or one of more than are known, which is no reason to write over what it brought.
             return observed.awaited.contains(&at.kind) || observed.cut.contains(&at.kind);
         };
-        let Some(owner) = child.fate.owner.clone() else {
+        // What an ApplicationSet of the catalog makes is the catalog's as well.
+        let fate = &child.fate;
+        let Some(from) = fate.owner.as_ref().or(fate.made_from.as_ref()) else {
             return false;
         };
-        at = owner;
+        at = from.clone();
     }
     false
 }

@@ -7,7 +7,8 @@ use time::{Duration, OffsetDateTime};
 
 use super::fault::{Budget, Class};
 use super::full;
-use super::state::Past;
+use super::state::{History, Past};
+use super::steps::Step;
 use crate::bundle::ObjectId;
 use crate::keys::sha256;
 
@@ -78,6 +79,43 @@ pub fn again(vain: &[OffsetDateTime], now: OffsetDateTime) -> Option<OffsetDateT
     Some(*vain.last()? + spacing(vain, now))
 }
 
+/// Whether what is against no fault came to nothing at an object a moment ago.
+pub fn rests(history: &History, object: &ObjectId, now: OffsetDateTime) -> bool {
+    let times = history.vain.get(object);
+    times
+        .and_then(|times| again(times, now))
+        .is_some_and(|at| at > now)
+}
+
+/// When what keeps a hold in force may be done: not where it came to nothing a moment ago, nor where somebody undoes it as often
+/// as it is done. None = now.
+pub fn keeps(history: &History, step: &Step, now: OffsetDateTime) -> Option<OffsetDateTime> {
+    let vain = history.vain.get(&step.target);
+    let vain = vain.and_then(|times| again(times, now));
+    let key = (step.action.as_str(), step.target.clone());
+    let same = history.kept.get(&key);
+    let same = same.filter(|(action, _)| *action == step.action);
+    let undone = same.and_then(|(_, times)| once_more(times, now));
+    vain.max(undone).filter(|at| *at > now)
+}
+
+/// When what was done at these times, and undone by somebody each time, is done once more.
+pub fn once_more(times: &[OffsetDateTime], now: OffsetDateTime) -> Option<OffsetDateTime> {
+    let tries = within(times, Duration::hours(1), now);
+    let wait = match tries.checked_sub(QUICK + 1) {
+        None => SOONEST,
+        Some(doublings) => Duration::milliseconds(doubled(doublings)),
+    };
+    Some(*times.last()? + wait)
+}
+
+/// How often somebody undid within an hour what was done at these times, where that goes on and is not just once or twice.
+pub fn undone(times: &[OffsetDateTime], now: OffsetDateTime) -> Option<usize> {
+    let goes_on = once_more(times, now).is_some_and(|at| at > now);
+    let tries = within(times, Duration::hours(1), now);
+    (goes_on && tries > QUICK).then(|| tries - 1)
+}
+
 /// Whether the budget of a fault is spent by its latest attempts.
 pub fn spends(class: Class, attempts: &[OffsetDateTime], now: OffsetDateTime) -> bool {
     match class.budget() {
@@ -124,13 +162,18 @@ fn back_off(class: Class, object: &ObjectId, tries: usize, seed: &str) -> Durati
             _ => SOONEST,
         };
     }
-    let doublings = u32::try_from(tries - quick - 1).unwrap_or(u32::MAX);
-    let ceiling = 5_000_i64
-        .saturating_mul(2_i64.saturating_pow(doublings.min(20)))
-        .min(600_000);
+    let ceiling = doubled(tries - quick - 1);
     let hash = sha256(format!("{seed}/{class}/{object}/{tries}").as_bytes());
     let percent = 80 + i64::from(hash[0]) % 41;
     Duration::milliseconds(ceiling * percent / 100)
+}
+
+/// 5 s · 2ⁿ up to 10 min, in milliseconds.
+fn doubled(doublings: usize) -> i64 {
+    let doublings = u32::try_from(doublings).unwrap_or(u32::MAX);
+    5_000_i64
+        .saturating_mul(2_i64.saturating_pow(doublings.min(20)))
+        .min(600_000)
 }
 
 /// What a step has to show that it helped, before the next one.

@@ -30,6 +30,7 @@ pub mod mark;
 mod removed;
 pub mod root;
 pub mod shield;
+mod undone;
 mod unreached;
 mod waits;
 
@@ -39,6 +40,7 @@ pub use harm::{broken, harms, spoilt, unsettled};
 pub use lift::lifts;
 pub use removed::{has_removed, is_at_work, is_under_way, removed};
 use shield::{Owner, Shield};
+pub use undone::{Undone, undone};
 pub use waits::{Wait, waits};
 
 /// Flux neither applies nor prunes an object with this annotation and the value `disabled`.
@@ -66,8 +68,8 @@ pub struct Hold {
     /// When it was given back to Git, RFC 3339; absent = it is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifted: Option<String>,
-    /// The hub's order ([`Policy::lift_before`]) that it was lifted by, RFC 3339: each is obeyed once, also where the hub's clock is
-    /// ahead of this one.
+    /// The hub's last order ([`Policy::lift_before`]) that it was lifted by, or that was there before it, RFC 3339: each is obeyed
+    /// once, and by what was held by then, also where the hub's clock is ahead of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
     /// Held because it went, or would go, with a commit that removed it; it does no harm.
@@ -76,27 +78,49 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A first hold is lifted by the next commit; each further one doubles the wait.
-    fn until(&self) -> Option<OffsetDateTime> {
-        let since = parse_rfc3339(&self.since)?;
+    /// A first hold is lifted by the next commit; each further one doubles the wait. One that began at a time that a clock set
+    /// back has yet to reach counts as begun now.
+    fn until(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        let since = parse_rfc3339(&self.since)?.min(now);
+        Some(since + self.wait())
+    }
+
+    fn wait(&self) -> Duration {
         let doublings = self.attempt.checked_sub(2);
         let wait = doublings.map_or(Duration::ZERO, |n| {
             PROBATION * 2_i32.saturating_pow(n.min(10))
         });
-        Some(since + wait.min(LONGEST))
+        wait.min(LONGEST)
     }
 
     /// The hub's order to give back what was held by then, where this was, and it was not obeyed yet.
-    fn ordered(&self, policy: &Policy) -> Option<OffsetDateTime> {
+    fn ordered(&self, now: OffsetDateTime, policy: &Policy) -> Option<OffsetDateTime> {
         let since = parse_rfc3339(&self.since)?;
-        let obeyed = self.order.as_deref().and_then(parse_rfc3339);
+        let obeyed = self.order();
         let order = policy.lift_before?;
-        (since <= order && obeyed.is_none_or(|obeyed| obeyed < order)).then_some(order)
+        // Which of both came first a clock that was set back does not tell.
+        let meant = since <= order || since > now;
+        (meant && obeyed.is_none_or(|obeyed| obeyed < order)).then_some(order)
+    }
+
+    fn order(&self) -> Option<OffsetDateTime> {
+        self.order.as_deref().and_then(parse_rfc3339)
     }
 
     /// Whether the catalog's commit `seen` is a reason to give the object back.
     pub(super) fn ends(&self, now: OffsetDateTime, seen: &str) -> bool {
-        !seen.is_empty() && seen != self.revision && self.until().is_some_and(|at| now >= at)
+        let over = || self.until(now).is_some_and(|at| now >= at);
+        !seen.is_empty() && seen != self.revision && over()
+    }
+
+    /// The same as begun now, where it waits and its beginning is ahead of a clock that was set back: as it is, its wait would begin
+    /// anew with each look, until the clock has got there.
+    pub(super) fn begun_anew(&self, now: OffsetDateTime) -> Option<Self> {
+        let ahead = parse_rfc3339(&self.since).is_some_and(|since| since > now);
+        (ahead && self.wait().is_positive()).then(|| Self {
+            since: rfc3339(now),
+            ..self.clone()
+        })
     }
 
     fn is_recent(&self, now: OffsetDateTime) -> bool {
@@ -208,7 +232,12 @@ pub fn removal(install: &Install, observed: &Observed, id: &ObjectId) -> String 
 }
 
 /// The hold on what this commit broke, or broke again.
-fn again(now: OffsetDateTime, revision: String, reason: String, before: Option<Hold>) -> Hold {
+fn again(
+    now: OffsetDateTime,
+    policy: &Policy,
+    (revision, reason): (String, String),
+    before: Option<Hold>,
+) -> Hold {
     match before {
         // An operation that began before the hold wrote the same once more: no further commit broke it. Not for ever: where
         // the engine names a wrong commit, it would be lifted and held without end.
@@ -222,7 +251,10 @@ fn again(now: OffsetDateTime, revision: String, reason: String, before: Option<H
             reason,
             attempt: (before.as_ref()).map_or(1, |before| before.attempt.saturating_add(1)),
             lifted: None,
-            order: before.and_then(|before| before.order),
+            order: before
+                .and_then(|before| before.order())
+                .max(policy.lift_before)
+                .map(rfc3339),
             removal: false,
         },
     }
@@ -243,7 +275,7 @@ pub fn holding(
     let before = before.filter(|before| in_git && !before.removal);
     let reason: String = finding.evidence.chars().take(500).collect();
     let revision = commit(install, observed, id);
-    let mut hold = again(now, revision, reason, before);
+    let mut hold = again(now, &install.policy, (revision, reason), before);
     hold.removal = !in_git;
     let note = hold.text();
     let mut actions = Vec::new();
@@ -292,48 +324,66 @@ fn mend(install: &Install, id: &ObjectId, live: &Object) -> Action {
     }
 }
 
-/// Applications that do not hold back just `holds`, the root first: it must not undo what is then said to the others.
+/// Applications that do not hold back just `holds`, the root first, then what it brings: none must undo what is then said to those
+/// below it.
 fn shielding(
     install: &Install,
     observed: &Observed,
     holds: &BTreeMap<ObjectId, Held>,
 ) -> Vec<(Action, ObjectId)> {
-    let all = shield::shields(install, holds);
-    let before = shield::shields(install, &self::holds(install, observed));
-    let differs = |id: &ObjectId, shield: &Shield, said: &Owner| {
-        let below = before.get(id).map(|s| &s.below);
-        let others = below.map_or(!shield.below.is_empty(), |below| *below != shield.below);
-        said.held != shield.held || !said.in_force || others
-    };
+    let all = shield::shields(install, observed, holds);
+    let before = shield::shields(install, observed, &self::holds(install, observed));
     let nothing = Shield::default();
+    let differs = |id: &ObjectId, shield: &Shield, said: &Owner| {
+        // The root is as what is held wants it: where it is not, it has drifted.
+        let below = if *id == install.sync {
+            &before.get(id).unwrap_or(&nothing).below
+        } else {
+            &said.below
+        };
+        said.held != shield.held || !said.in_force || *below != shield.below
+    };
     let changed = shield::owners(install, observed).filter_map(|(id, said)| {
         let shield = all.get(id).unwrap_or(&nothing);
         let step = || (Action::Shield(shield.clone()), id.clone());
         differs(id, shield, &said).then(step)
     });
-    changed.collect()
+    let mut changed: Vec<(Action, ObjectId)> = changed.collect();
+    changed.sort_by_cached_key(|(_, id)| shield::chain(install, observed, id).len());
+    changed
 }
 
-/// What is left to do for holds that are in force or over: someone took a part away, or the agent was interrupted.
-pub fn keeps(install: &Install, observed: &Observed) -> Vec<Step> {
-    let holds = holds(install, observed);
-    if install.traits.kind != EngineKind::Argocd {
-        let ahead = removed::ahead(install, observed, &holds);
-        return ahead.map(|(action, id)| step(action, id)).collect();
+/// What is left to do for holds that are in force or over: someone took a part away, the agent was interrupted, or the clock was set
+/// back.
+pub fn keeps(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
+    let argocd = install.traits.kind == EngineKind::Argocd;
+    let mut holds = holds(install, observed);
+    for held in holds.values_mut() {
+        // What an order gives back needs no other beginning, by which that order would not mean it.
+        let waits = held.hold.ordered(now, &install.policy).is_none();
+        if let Some(anew) = held.hold.begun_anew(now).filter(|_| waits) {
+            held.hold = anew;
+        }
     }
-    let mut steps = shielding(install, observed, &holds);
+    let mut steps = if argocd {
+        shielding(install, observed, &holds)
+    } else {
+        let ahead = removed::ahead(install, observed, &holds);
+        ahead.map(|(action, id)| (action, id.clone())).collect()
+    };
     for (id, held) in &holds {
         let Some(live) = observed.objects.get(id) else {
             continue;
         };
-        if hold(live).is_none() || !shield::is_kept(live) {
+        let kept = !argocd || shield::is_kept(live);
+        if !kept || hold(live).as_ref() != Some(&held.hold) {
             let note = held.hold.text();
             steps.push((Action::Hold { note }, id.clone()));
         }
     }
     // Another word in its place is somebody's way to end a hold.
     let ended = install.wanted.keys().filter(|id| {
-        let live = observed.objects.get(*id);
+        let live = observed.objects.get(*id).filter(|_| argocd);
         live.is_some_and(|l| l.annotation(HELD).is_some() && hold(l).is_none())
     });
     steps.extend(ended.map(|id| (Action::Settle, id.clone())));

@@ -64,7 +64,7 @@ impl History {
             last_write,
             host_keys,
             head,
-            saved: _,
+            saved,
             cut: _,
             restore_after,
             refused: _,
@@ -76,6 +76,7 @@ impl History {
             operation,
             down,
             vain,
+            kept,
             silent,
             exits,
             without,
@@ -99,6 +100,8 @@ impl History {
             .chain(without.values_mut())
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
+            .chain(kept.values_mut().flat_map(|(_, times)| times))
+            .chain(saved.values_mut().flatten().map(|one| &mut one.since))
             .chain(silent.values_mut().flat_map(Silence::times))
             .chain(exits.values_mut().flat_map(Exits::times));
         (restore_after.values_mut(), been)

@@ -20,6 +20,7 @@ use super::quarantine::shield::Owner;
 use super::redis::Tally;
 use super::server::Gate;
 use super::silence::Silence;
+use super::steps::Action;
 use super::undecodable::aside::Suspect;
 use super::witness::{Crowd, Witness};
 use crate::agent::engine::REQUESTED_AT;
@@ -314,6 +315,28 @@ pub struct Pod {
     pub failed: Option<String>,
 }
 
+/// A sync object that is to be brought back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Saved {
+    /// What is applied of it, and its inventory.
+    pub object: Value,
+    /// When it was saved first.
+    pub since: OffsetDateTime,
+}
+
+impl Saved {
+    /// `namespace/name`.
+    pub fn place(&self) -> String {
+        let text = |pointer| self.object.pointer(pointer).and_then(Value::as_str);
+        let [namespace, name] = ["/metadata/namespace", "/metadata/name"].map(text);
+        format!(
+            "{}/{}",
+            namespace.unwrap_or_default(),
+            name.unwrap_or_default()
+        )
+    }
+}
+
 /// What happened so far; folded by the edge from plans and outcomes with [`super::history`].
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -329,7 +352,7 @@ pub struct History {
     /// The catalog's head as the hub last said it, and when.
     pub head: Option<(String, OffsetDateTime)>,
     /// Sync objects that died with their CRD or Namespace and that Git will not bring back, by CRD.
-    pub saved: BTreeMap<ObjectId, Vec<Value>>,
+    pub saved: BTreeMap<ObjectId, Vec<Saved>>,
     /// Rights that the guard took and that are not back, and the UID that each had; empty = it is not known any more.
     pub cut: BTreeMap<ObjectId, String>,
     /// When those that did not come back are tried again, by CRD.
@@ -356,6 +379,8 @@ pub struct History {
     pub exits: BTreeMap<String, Exits>,
     /// When a write that is against no fault came to nothing, by its object: the last times in a row, oldest first.
     pub vain: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
+    /// What was done last to keep a hold in force, by its name and object, and when the same was done: oldest first.
+    pub kept: BTreeMap<(&'static str, ObjectId), (Action, Vec<OffsetDateTime>)>,
     /// Objects that were given to the engine because a commit was refused for them, and that commit.
     pub given: BTreeMap<ObjectId, String>,
     /// The Pods, by UID, that were there when the agent made their ServiceAccount again, which was gone: their tokens are void.

@@ -1,6 +1,7 @@
 //! When nothing is written, and what is held back: maintenance windows, by the word of the hub, of the cluster's owner, or
 //! of an annotation. Of several the one that lasts longest is in force, so each of them can only narrow.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use time::{Duration, OffsetDateTime};
@@ -9,9 +10,10 @@ use super::fault::Key;
 use super::find::{self, Finding, dies};
 use super::quarantine::shield;
 use super::state::{History, Object, Observed};
-use super::{Class, Mode};
+use super::steps::{Action, Step};
+use super::{Class, Mode, Plan, is_guards};
 use crate::agent::engine::guard::ALLOW_DELETE;
-use crate::agent::engine::{Install, Policy};
+use crate::agent::engine::{Install, Policy, is_workload};
 use crate::agent::gate::policy::{CONFIG_MAP, Heal};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
@@ -189,6 +191,41 @@ pub(super) fn rests(now: OffsetDateTime, observed: &Observed, id: &ObjectId) -> 
     live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
 }
 
+/// Leaves out what would be done to an object with a window of its own for a fault of another one, such as the restart of a
+/// controller for what it does not answer.
+pub(super) fn hold_back(now: OffsetDateTime, observed: &Observed, steps: &mut Vec<Step>) {
+    let is_held = |step: &Step| {
+        !goes_on(&step.action) && touched(observed, step).any(|id| rests(now, observed, id))
+    };
+    // An Application that is told nothing would undo what is mended below it.
+    let untold = steps
+        .iter()
+        .filter(|step| step.action.prepares() && is_held(step));
+    let untold: BTreeSet<Option<Key>> = untold.map(|step| step.cause.clone()).collect();
+    steps.retain(|step| !is_held(step) && !untold.contains(&step.cause));
+}
+
+/// What no window of one object holds back: the guard, what ends its work, and questions.
+fn goes_on(action: &Action) -> bool {
+    is_guards(action)
+        || matches!(
+            action,
+            Action::Start { .. } | Action::Restore | Action::Lock | Action::Nudge
+        )
+}
+
+/// The object that a step is on, and the controller whose Pods it takes: those are known by the controller's name, also where it
+/// is for their account.
+fn touched<'a>(observed: &'a Observed, step: &'a Step) -> impl Iterator<Item = &'a ObjectId> {
+    let of = &step.target;
+    let takes_pods = matches!(step.action, Action::RestartPods { .. });
+    let controllers = observed.objects.keys().filter(move |id| {
+        let alike = id.name == of.name && id.namespace == of.namespace;
+        takes_pods && alike && is_workload(id.kind)
+    });
+    std::iter::once(of).chain(controllers)
+}
+
 /// Whether all that is being deleted was allowed to be.
 pub(super) fn allowed_to_die(
     now: OffsetDateTime,
@@ -211,14 +248,14 @@ pub(super) fn until(
     counts(now, until).then_some(until)
 }
 
-/// Faults that were there when their maintenance window ended by itself, and when it did. From then on they are
-/// mended, whether or not somebody is still at work.
+/// Faults that were there when their maintenance window ended by itself, or that of what is now mended for them, and when it
+/// did. From then on they are mended, whether or not somebody is still at work.
 pub fn overdue(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
     history: &History,
-    findings: &[Finding],
+    plan: &Plan,
 ) -> Vec<(Key, OffsetDateTime)> {
     // The one that lasts longest is told of, when it is over.
     if whole(now, install, observed).is_some() {
@@ -237,9 +274,13 @@ pub fn overdue(
     ];
     let said = said.into_iter().flatten().filter(over);
     let whole = ended(&namespace).max(said.max());
-    let overdue = findings.iter().filter_map(|f| {
-        let end = ended(&f.object).max(whole)?;
+    let overdue = plan.findings.iter().filter_map(|f| {
         let key = (f.class, f.object.clone());
+        let against = plan.steps.iter();
+        let against = against.filter(|step| step.cause.as_ref() == Some(&key));
+        let others = against.flat_map(|step| touched(observed, step));
+        let end = others.filter_map(ended).max().max(ended(&f.object));
+        let end = end.max(whole)?;
         let since = history.faults.get(&key)?.since?;
         (since < end).then_some((key, end))
     });

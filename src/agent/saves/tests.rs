@@ -4,11 +4,16 @@ use std::sync::{Arc, Mutex};
 use http::{Method, Request, Response};
 use k8s_openapi::ByteString;
 use kube::client::Body;
+use time::Duration;
 use time::macros::datetime;
 
 use super::*;
 
-const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
+const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:00 UTC);
+
+fn saved(object: Value) -> Saved {
+    Saved { object, since: NOW }
+}
 
 type Maps = Arc<Mutex<BTreeMap<String, Value>>>;
 
@@ -64,10 +69,12 @@ fn crd() -> ObjectId {
 /// W44: whenever the process ends while it writes, what was saved before or what is saved now can be read, and never neither.
 #[tokio::test]
 async fn an_end_between_two_parts_costs_nothing_that_was_saved() {
-    let before = vec![json!({"name": "a", "spec": "of before, in some parts"})];
+    let before = vec![saved(
+        json!({"name": "a", "spec": "of before, in some parts"}),
+    )];
     let after = [
         before.clone(),
-        vec![json!({"name": "b", "spec": 1_234_567})],
+        vec![saved(json!({"name": "b", "spec": 1_234_567}))],
     ]
     .concat();
     let later = NOW + Duration::seconds(1);
@@ -111,7 +118,7 @@ async fn an_end_between_two_parts_costs_nothing_that_was_saved() {
 async fn what_cannot_be_read_is_told_by_name_and_takes_nothing_else_along() {
     let there = Maps::default();
     let saves = saves(&there, usize::MAX);
-    let objects = vec![json!({"name": "a"})];
+    let objects = vec![saved(json!({"name": "a"}))];
     saves.store(&crd(), &objects, NOW).await.unwrap();
     let good = there.lock().unwrap().keys().next().unwrap().clone();
     let map = |name: &str, data: Value| {
@@ -149,7 +156,56 @@ async fn what_cannot_be_read_is_told_by_name_and_takes_nothing_else_along() {
     assert!(!there.lock().unwrap().contains_key(&good));
 }
 
-/// As [`Saves::store`] writes them, in parts of `size` bytes.
+/// What could not be brought back is put on record again and again, and one after the other; each stays as old as it is.
+#[tokio::test]
+async fn what_is_stored_again_is_no_younger() {
+    let there = Maps::default();
+    let saves = saves(&there, usize::MAX);
+    let later = NOW + Duration::hours(20);
+    let [a, b, c] = ["a", "b", "c"].map(|name| saved(json!({"name": name})));
+    let c = Saved { since: later, ..c };
+    let mut objects = vec![a, b];
+    for hours in [0, 10, 20] {
+        let now = NOW + Duration::hours(hours);
+        saves.store(&crd(), &objects, now).await.unwrap();
+    }
+    let left = saves.load(later).await.unwrap();
+    assert_eq!(left.objects[&crd()], objects);
+    let left = saves.load(NOW + STALE).await.unwrap();
+    assert_eq!((left.objects, left.wrong.len()), (BTreeMap::new(), 1));
+    assert!(left.wrong[0].ends_with("they are of 2026-01-02T03:04:00.000Z"));
+    objects.push(c);
+    saves.store(&crd(), &objects, later).await.unwrap();
+    let left = saves.load(NOW + STALE).await.unwrap();
+    assert_eq!(left.objects[&crd()], objects);
+}
+
+#[test]
+fn times_are_those_of_all_objects_or_none() {
+    let at = |minute: i64| NOW + Duration::minutes(minute);
+    let all = [0, 0, 3].map(|minute| Saved {
+        since: at(minute) + Duration::seconds(7),
+        ..saved(json!({}))
+    });
+    let written = runs(&all);
+    assert_eq!(
+        written,
+        "2026-01-02T03:04:00.000Z 2\n2026-01-02T03:07:00.000Z 1"
+    );
+    assert_eq!(times(&written, 3), Some(vec![at(0), at(0), at(3)]));
+    assert_eq!(times(&runs(&[]), 0), Some(vec![]));
+    for (wrong, count) in [
+        (written.as_str(), 2),
+        (written.as_str(), 4),
+        ("", 1),
+        ("yesterday 1", 1),
+        ("2026-01-02T03:04:00.000Z 18446744073709551615", 1),
+    ] {
+        assert_eq!(times(wrong, count), None, "{wrong}");
+    }
+}
+
+/// As an agent of before wrote them, which said when for all of them together, in parts of `size` bytes.
 fn kept(objects: &[Value], size: usize) -> Vec<ConfigMap> {
     let plain = serde_json::to_vec(objects).unwrap();
     let packed = bundle::compress(&plain);
@@ -171,16 +227,17 @@ fn kept(objects: &[Value], size: usize) -> Vec<ConfigMap> {
     parts.iter().enumerate().map(map).collect()
 }
 
-fn read_at(maps: &[ConfigMap], now: OffsetDateTime) -> Result<Vec<Value>, String> {
+fn read_all(maps: &[ConfigMap]) -> Result<Vec<Saved>, String> {
     let maps: Vec<&ConfigMap> = maps.iter().collect();
-    read(&maps, now).map_err(|e| format!("{e:#}"))
+    read(&maps).map_err(|e| format!("{e:#}"))
 }
 
 #[test]
 fn saved_objects_are_read_again_from_one_part_or_many() {
     let objects = vec![json!({"kind": "Kustomization", "spec": {"path": "./a"}}); 3];
     for size in [7, PART] {
-        assert_eq!(read_at(&kept(&objects, size), NOW), Ok(objects.clone()));
+        let expected: Vec<Saved> = objects.iter().cloned().map(saved).collect();
+        assert_eq!(read_all(&kept(&objects, size)), Ok(expected));
     }
 }
 
@@ -195,7 +252,7 @@ fn damaged_mixed_and_old_ones_are_refused_with_the_reason() {
     let refused = |change: &dyn Fn(&mut Vec<ConfigMap>)| {
         let mut maps = good.clone();
         change(&mut maps);
-        read_at(&maps, NOW).unwrap_err()
+        read_all(&maps).unwrap_err()
     };
     let count = good.len();
     assert_eq!(
@@ -211,8 +268,7 @@ fn damaged_mixed_and_old_ones_are_refused_with_the_reason() {
     );
     assert_eq!(refused(&|maps| maps[0].data = None), "no data");
     assert_eq!(refused(&|maps| maps[2].binary_data = None), "no objects");
-    assert_eq!(
-        read_at(&good, NOW + STALE).unwrap_err(),
-        "they are of 2026-01-02T03:04:05.000Z"
-    );
+    let maps: Vec<&ConfigMap> = good.iter().collect();
+    let old = newest(&maps, NOW + STALE).unwrap_err();
+    assert_eq!(old.to_string(), "they are of 2026-01-02T03:04:00.000Z");
 }

@@ -11,6 +11,7 @@ use super::{Context, Watchdog};
 use crate::agent::apply::{Done, Hands};
 use crate::agent::engine::Install;
 use crate::agent::observe::View;
+use crate::agent::plan::state::Saved;
 use crate::agent::plan::{self, Action, History, Observed, Step};
 use crate::agent::saves::Saves;
 use crate::clock;
@@ -113,7 +114,7 @@ impl Watchdog {
         hands: Hands<'_>,
         install: &Install,
         step: &Step,
-        saved: &[serde_json::Value],
+        saved: &[Saved],
     ) -> Done {
         let guard = self.guard(install, hands.view, hands.observed);
         let work = Box::pin(hands.act(step, saved));

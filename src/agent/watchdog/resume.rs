@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::tell::UNREADABLE;
 use super::{Watchdog, budgets, silences};
+use crate::agent::plan::setback::shift;
 use crate::clock;
 
 impl Watchdog {
@@ -38,6 +39,8 @@ impl Watchdog {
                 "the clock was set while no agent ran; what was done before is as long ago as it was"
             );
         }
+        let saved = self.history.saved.values_mut().flatten();
+        shift(saved.map(|one| &mut one.since), set_by);
         budgets::resume(&mut self.history, &open.left.tried, (now, set_by));
         silences::resume(&mut self.history, &open.left.owed, set_by);
         let ended = self.records.resume(open.left.heals);

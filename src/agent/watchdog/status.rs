@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use crate::agent::engine::{Install, is_git_owned};
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::answer;
+use crate::agent::plan::quarantine::Undone;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::window::{By, Window, careful};
@@ -26,6 +27,8 @@ const MAX_TEXT: usize = 1000;
 const WINDOW: &str = "Maintenance";
 /// Sync objects that are out of the way; more do not fit into a text.
 const MAX_ASIDE: usize = 8;
+/// The same of those at which a hold is undone.
+const MAX_UNDONE: usize = 2;
 
 /// What is known at one moment.
 pub(super) struct Moment<'a> {
@@ -256,22 +259,30 @@ fn unguarded(moment: &Moment<'_>) -> Because {
 
 /// What is held back from Git, why, and how that ends.
 fn held(moment: &Moment<'_>) -> Because {
-    let held = quarantine::holds(moment.install, moment.observed);
-    let named: Vec<String> = held
-        .iter()
-        .map(|(id, quarantine::Held { hold, .. })| {
-            format!(
-                "{id} since {} because of {}: {}",
-                hold.since, hold.revision, hold.reason
-            )
-        })
-        .collect();
+    let Moment {
+        now,
+        install,
+        observed,
+        history,
+        ..
+    } = *moment;
+    let held = quarantine::holds(install, observed);
+    let held = held.iter().map(|(id, quarantine::Held { hold, .. })| {
+        format!(
+            "{id} since {} because of {}: {}",
+            hold.since, hold.revision, hold.reason
+        )
+    });
+    // First, for the text has an end.
+    let undone = quarantine::undone(now, install, observed, history);
+    let undone = undone.iter().take(MAX_UNDONE).map(Undone::text);
+    let named: Vec<String> = undone.chain(held).collect();
     let text = format!(
         "{}; mend it in the catalog: a commit gives it back to Git, and so does linesman cluster lift {}",
         named.join("; "),
-        moment.install.cluster
+        install.cluster
     );
-    let aside = aside::all(moment.observed).take(MAX_ASIDE);
+    let aside = aside::all(observed).take(MAX_ASIDE);
     let aside: Vec<String> = aside.map(|(id, aside)| aside.told(id)).collect();
     match (named.is_empty(), aside.is_empty()) {
         (true, true) => None,

@@ -1,19 +1,25 @@
 //! Records of saved objects that could not be written, or could not be deleted when the objects were back: as they stand, an agent
 //! after this one would bring nothing back, or what somebody deleted since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::Watchdog;
-use super::tell::UNRECORDED;
+use super::tell::{GIVEN_UP, UNRECORDED};
+use crate::agent::engine::Install;
+use crate::agent::plan::Observed;
+use crate::agent::plan::state::Saved;
 use crate::backoff::Schedule;
 use crate::bundle::ObjectId;
 use crate::clock;
 
 /// No install has so many CRDs.
 const MOST: usize = 64;
+/// Objects that are told by name.
+const NAMED: usize = 20;
 const RETRY: Schedule = Schedule {
     floor: Duration::from_millis(500),
     first: Duration::from_secs(1),
@@ -63,6 +69,27 @@ impl Unkept {
 }
 
 impl Watchdog {
+    /// Keeps what died with its CRD, and gives up what could not be brought back for too long. Returns the CRDs of which another
+    /// record is to be kept now.
+    pub(super) fn mourn(
+        &mut self,
+        now: OffsetDateTime,
+        install: &Install,
+        observed: &Observed,
+    ) -> BTreeSet<ObjectId> {
+        let mut changed = self.give_up(now);
+        changed.extend(self.history.mourn(now, install, observed));
+        changed
+    }
+
+    fn give_up(&mut self, now: OffsetDateTime) -> BTreeSet<ObjectId> {
+        let given_up = self.history.give_up(now);
+        for (crd, saved) in &given_up {
+            self.teller.warn(GIVEN_UP, &told(crd, saved));
+        }
+        given_up.into_keys().collect()
+    }
+
     /// What is to be brought back is on record, too, however this process ends.
     pub(super) async fn keep_saves(&mut self, crd: &ObjectId) {
         let kept = match self.history.saved.get(crd) {
@@ -90,6 +117,22 @@ impl Watchdog {
             }
         }
     }
+}
+
+/// What is given up, for people.
+fn told(crd: &ObjectId, saved: &[Saved]) -> String {
+    let places: Vec<String> = saved.iter().take(NAMED).map(Saved::place).collect();
+    let many = saved.len();
+    let more = many.saturating_sub(NAMED);
+    let rest = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "{many} objects of {crd} could not be brought back for a day, and are given up; who still wants one makes it anew: {}{rest}",
+        places.join(", ")
+    )
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 use tracing::warn;
 
+use super::Newer;
 use crate::agent::plan::burst::missed::{self, List};
 use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::busy::{self, Turn};
@@ -80,7 +81,8 @@ fn is_any(brings: Option<&Arc<Brings>>) -> bool {
 
 /// Whether it is to be told, or holds something back.
 fn says(child: &Child) -> bool {
-    let holds = child.owner.as_ref().is_some_and(|o| !o.held.is_empty());
+    let owner = child.owner.as_ref();
+    let holds = owner.is_some_and(|o| !o.held.is_empty() || !o.below.is_empty());
     child.trouble.is_some() || child.suspect.is_some() || holds
 }
 
@@ -127,20 +129,37 @@ impl Listed {
         self.heard.contains_key(id)
     }
 
-    /// Takes the place of all that was known of the kind, but for those that are over the bound, or may be among them. Whether that
-    /// changed anything.
-    pub(super) fn put(self, seen: &mut Observed, kind: Kind) -> bool {
+    fn leave_out(&mut self, newer: &Newer) {
+        self.heard.retain(|id, _| !newer.has(id));
+        self.roots.retain(|id, _| !newer.has(id));
+        self.beyond.retain(|id| !newer.has(id));
+    }
+
+    /// Takes the place of all that was known of the kind, but for those that are over the bound, or may be among them, and those of
+    /// which the watch told since. Whether that changed anything.
+    pub(super) fn put(mut self, seen: &mut Observed, kind: Kind, newer: &Newer) -> bool {
+        let cut = self.endless || !self.beyond.is_empty();
+        self.leave_out(newer);
         let Self {
             heard: all,
             roots,
             beyond,
             endless,
         } = self;
-        let cut = endless || !beyond.is_empty();
-        let is_there = |id: &ObjectId| all.contains_key(id) || beyond.contains(id) || endless;
+        let listed = |id: &ObjectId| all.contains_key(id) || beyond.contains(id) || endless;
+        let is_there = |id: &ObjectId| listed(id) || newer.has(id);
         let of_kind = seen.children.keys().filter(|id| id.kind == kind);
         let over: Vec<ObjectId> = of_kind.filter(|id| !is_there(id)).cloned().collect();
-        let fate = |id: &ObjectId| all.get(id).map(|h| &h.fate).or_else(|| roots.get(id));
+        let told = |id: &ObjectId| {
+            let child = seen.children.get(id).map(|child| &child.fate);
+            child
+                .or_else(|| seen.roots.get(id))
+                .filter(|_| newer.has(id))
+        };
+        let fate = |id: &ObjectId| {
+            let listed = all.get(id).map(|h| &h.fate).or_else(|| roots.get(id));
+            listed.or_else(|| told(id))
+        };
         let list = List {
             kind,
             fate: &fate,
@@ -149,12 +168,13 @@ impl Listed {
         let dying = all.iter().filter(|(_, said)| said.fate.dying);
         let end = over.iter().chain(dying.map(|(id, _)| id));
         let wishes = missed::wishes(seen, &list, end, clock::now());
-        seen.roots.retain(|id, _| id.kind != kind);
+        seen.roots
+            .retain(|id, _| id.kind != kind || newer.lives(id));
         seen.roots.extend(roots);
         let mut changed = seen.awaited.remove(&kind);
         let was_cut = seen.cut.remove(&kind);
         seen.sources
-            .retain(|id| id.kind != kind || cut || all.contains_key(id));
+            .retain(|id| id.kind != kind || cut || all.contains_key(id) || newer.has(id));
         for id in over {
             let wish = wishes.contains(&id);
             changed |= gone_by(seen, &id, Some(wish));
@@ -164,7 +184,10 @@ impl Listed {
             let wish = wishes.contains(&id);
             changed |= heard_by(seen, id, said, Some(wish));
         }
-        if cut {
+        // Nor had the watch room for all that it told of.
+        let unknown =
+            |id: &ObjectId| !seen.children.contains_key(id) && !seen.roots.contains_key(id);
+        if cut || was_cut && newer.living(kind).any(|id| unknown(&id)) {
             seen.cut.insert(kind);
         }
         let now = seen.cut.contains(&kind);

@@ -4,9 +4,9 @@ use kube::api::ListParams;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::{CALL, Scope, Selector, What};
+use super::{CALL, Scope, Selector};
 use crate::agent::observe::View;
-use crate::agent::observe::found::{self, Found};
+use crate::agent::observe::found::Found;
 use crate::agent::plan::Observed;
 use crate::agent::plan::state::Answer;
 use crate::bundle::ObjectId;
@@ -16,11 +16,12 @@ const PAGE: u32 = 100;
 
 /// How many objects are asked for where so many did not come in time: a hundred Applications of a megabyte each are more than a
 /// slow way brings within a call, and would never be known.
-fn fewer(limit: u32) -> Option<u32> {
-    (limit >= 20).then_some(limit / 5)
+pub(in crate::agent) fn fewer(limit: u32) -> Option<u32> {
+    (limit >= 10).then_some(limit / 5)
 }
 
 impl Scope {
+    /// Takes nothing in but that there is nothing, or that it is not shown.
     pub(super) async fn list(&self, view: &View) -> Listed {
         let mut params = ListParams::default().limit(PAGE);
         match &self.selector {
@@ -41,11 +42,7 @@ impl Scope {
                             return Listed::Failed;
                         }
                         let version = page.metadata.resource_version.unwrap_or_default();
-                        found.put(view, Answer::Whole);
-                        if let What::Objects(kind) = self.what {
-                            found::listed(view, kind, version.parse().unwrap_or_default());
-                        }
-                        return Listed::At(version);
+                        return Listed::Whole(found, version);
                     }
                     params = params.continue_token(&next);
                 }
@@ -111,7 +108,8 @@ fn unbound(seen: &Observed, rights: &[ObjectId]) -> bool {
 }
 
 pub(super) enum Listed {
-    At(String),
+    /// All that there was at this resourceVersion.
+    Whole(Found, String),
     /// The API server does not know the kind, or does not let the agent see it.
     Unserved,
     Failed,

@@ -3,7 +3,8 @@ use serde_json::json;
 use super::*;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{Mode, plan};
+use crate::agent::plan::{MAINTENANCE, Mode, plan};
+use crate::clock::rfc3339;
 
 const SECOND: Duration = Duration::SECOND;
 
@@ -77,4 +78,14 @@ fn only_a_controller_that_is_refused_its_pods_is_asked_for() {
     let id = flux("source-controller");
     let live = &cluster.objects[&id];
     assert!(!waits(&id, live, &cluster.observed()));
+}
+
+/// W24: to have Kubernetes look is to write to the controller.
+#[test]
+fn a_controller_with_a_window_of_its_own_is_not_asked_for_until_that_is_over() {
+    let mut cluster = refusing("source-controller");
+    let until = rfc3339(cluster.now + Duration::MINUTE);
+    let live = cluster.objects.get_mut(&flux("source-controller")).unwrap();
+    live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
+    assert_eq!(asked(&mut cluster, 80, 80), [60, 70]);
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE};
 use crate::agent::plan::quarantine::{HELD, Hold};
 use crate::agent::plan::tests::{Cluster, start};
-use crate::agent::plan::{Plan, plan};
+use crate::agent::plan::{MAINTENANCE, Plan, plan};
 use crate::clock::rfc3339;
 
 mod refused;
@@ -292,7 +292,8 @@ fn what_is_held_broken_going_or_marked_by_others_is_not_given_up() {
         removal: false,
     };
     let held = serde_json::to_string(&held).unwrap();
-    let cases: [Case<'_>; 7] = [
+    let until = rfc3339(start() + Duration::hours(12));
+    let cases: [Case<'_>; 8] = [
         ("held", &|live| {
             live.fields["metadata"]["annotations"][HELD] = json!(held);
         }),
@@ -303,6 +304,9 @@ fn what_is_held_broken_going_or_marked_by_others_is_not_given_up() {
         ("Git's in part", &|live| live.claim = Claim::Partly),
         ("to be merged", &|live| {
             live.fields["metadata"]["annotations"][MERGED] = json!("merge");
+        }),
+        ("somebody's at work", &|live| {
+            live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
         }),
     ];
     for (case, change) in cases {

@@ -5,7 +5,7 @@ use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::plan::state::{OwnLook, OwnRead};
 use crate::agent::plan::steps::Step;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{Plan, plan};
+use crate::agent::plan::{MAINTENANCE, Plan, plan};
 use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
 
@@ -146,6 +146,19 @@ fn a_full_volume_is_asked_for_once_and_then_given_up_with_its_pod() {
             (130, "restart", "source-controller"),
         ]
     );
+}
+
+/// W24: asking it changes nothing of it, and its Pod stays until its window is over.
+#[test]
+fn a_controller_with_a_window_of_its_own_is_only_asked() {
+    let mut world = World::flux(NO_ROOM);
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let until = rfc3339(world.cluster.now + Duration::minutes(5));
+    let live = world.cluster.objects.get_mut(&id).unwrap();
+    live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
+    assert_eq!(named(&world.steps(300)), [(10, "nudge", "flux-system")]);
+    let taken = world.steps(5);
+    assert_eq!(named(&taken), [(0, "restart", "source-controller")]);
 }
 
 /// F31: another Pod would not make a link that is refused for another reason.

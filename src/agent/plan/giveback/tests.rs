@@ -6,6 +6,7 @@ use time::Duration;
 use super::*;
 use crate::agent::engine::GUARD;
 use crate::agent::engine::guard::ALLOW_DELETE;
+use crate::agent::plan::state::Saved;
 use crate::agent::plan::tests::{Cluster, Damage};
 use crate::agent::plan::window::{By, End, Window};
 use crate::agent::plan::{MAINTENANCE, Plan, plan};
@@ -164,7 +165,11 @@ fn in_a_window_what_was_let_go_comes_back_with_its_crd() {
     let until = Cluster::working().now + Duration::hours(1);
     let kept = Cluster::working().objects[&crd()].clone();
     let mut cluster = dying(|cluster| cluster.install.policy.paused_until = Some(until));
-    cluster.history.saved.insert(crd(), vec![json!({})]);
+    let saved = Saved {
+        object: json!({}),
+        since: cluster.now,
+    };
+    cluster.history.saved.insert(crd(), vec![saved]);
     cluster.objects.insert(crd(), kept);
     let done = ends(&mut cluster);
     assert!(

@@ -10,7 +10,7 @@ use crate::agent::plan::burst::Fate;
 use crate::agent::plan::quarantine::{self, HELD};
 use crate::agent::plan::state::Child;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{Action, Class, Plan, Pod, plan};
+use crate::agent::plan::{Action, Class, Plan, Pod, plan, project};
 
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
@@ -273,6 +273,72 @@ fn a_mark_counts_by_what_it_names() {
         let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
         let fights = plan.findings.iter().any(|f| f.class == Class::BadImage);
         assert_eq!(fights, !counts, "{:?}", observed.children);
+    }
+}
+
+/// A sync object of Argo CD, with this in its metadata.
+fn of_argocd(kind: Kind, name: &str, meta: &Value) -> (ObjectId, Child) {
+    let mut live = json!({
+        "apiVersion": kind.api_version(), "kind": kind.as_str(),
+        "metadata": {"name": name, "namespace": "argocd"}, "spec": {},
+    });
+    let all = live["metadata"].as_object_mut().unwrap();
+    all.extend(meta.as_object().unwrap().clone());
+    let live = serde_json::from_value(live).unwrap();
+    let child = Child {
+        fate: Fate::of("argocd", kind, &live),
+        ..project::child(kind, &live).unwrap()
+    };
+    (ObjectId::new(kind, "argocd", name), child)
+}
+
+/// W22: what an `ApplicationSet` of the catalog makes brings for it, as the set itself would.
+#[test]
+fn what_an_application_set_makes_hangs_on_what_brought_the_set() {
+    let server = ObjectId::new(Kind::Deployment, "argocd", "argocd-repo-server");
+    let mut cluster = taken_over(EngineKind::Argocd);
+    let root = cluster.install.sync.name.clone();
+    let engine = ObjectId::new(Kind::Application, "argocd", "engine");
+    mark(&mut cluster, &server, &engine);
+    let made = |kind: Kind| {
+        let owner = json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(), "name": "addons", "uid": "1",
+        });
+        let meta = json!({"ownerReferences": [owner]});
+        of_argocd(Kind::Application, "engine", &meta)
+    };
+    let engine = || made(Kind::ApplicationSet);
+    let tracked = |by: &str| json!({"annotations": {TRACKING: format!("{by}:x")}});
+    let set = |by: &str| of_argocd(Kind::ApplicationSet, "addons", &tracked(by));
+    let infra = |by: &str| of_argocd(Kind::Application, "infra", &tracked(by));
+    let unmarked = || of_argocd(Kind::ApplicationSet, "addons", &json!({}));
+    for (what, children, counts) in [
+        ("the root's", vec![engine(), set(&root)], true),
+        (
+            "of what hangs on the root",
+            vec![engine(), set("infra"), infra(&root)],
+            true,
+        ),
+        ("nobody's", vec![engine(), unmarked()], false),
+        (
+            "another root's",
+            vec![engine(), set("infra"), infra("tenant")],
+            false,
+        ),
+        ("its own", vec![engine(), set("engine")], false),
+        ("not there", vec![engine()], false),
+        ("none", vec![made(Kind::AppProject), set(&root)], false),
+    ] {
+        let mut observed = cluster.observed();
+        observed.children = Arc::new(children.into_iter().collect());
+        let plan = plan(cluster.now, &cluster.install, &observed, &cluster.history);
+        let name = "argocd-repo-server";
+        let expected = if counts {
+            (vec![], vec![])
+        } else {
+            (vec![(Class::BadImage, name)], vec![("apply", name)])
+        };
+        assert_eq!((found(&plan), writes(&plan)), expected, "{what}");
     }
 }
 

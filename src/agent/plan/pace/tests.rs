@@ -181,3 +181,24 @@ proptest! {
         prop_assert!(took[took.len() - 5..].iter().all(|t| *t <= SOONEST));
     }
 }
+
+/// W41: what somebody undoes each time is done less and less often, and never in a loop.
+#[test]
+fn what_is_undone_each_time_is_done_ever_less_often() {
+    let mut times = vec![at(0)];
+    let mut gaps = Vec::new();
+    for _ in 0..11 {
+        let last = times[times.len() - 1];
+        let next = once_more(&times, last).unwrap();
+        gaps.push((next - last).whole_seconds());
+        times.push(next);
+    }
+    assert_eq!(gaps, [2, 2, 2, 5, 10, 20, 40, 80, 160, 320, 600]);
+    let last = times[times.len() - 1];
+    assert_eq!(undone(&times, last), Some(11));
+    assert_eq!(undone(&times, last + Duration::minutes(10)), None);
+    assert_eq!(undone(&times[..3], times[2]), None, "that may be chance");
+    assert_eq!(once_more(&[], last), None);
+    let later = last + Duration::hours(2);
+    assert!(once_more(&times, later).unwrap() < later);
+}

@@ -11,7 +11,8 @@ use super::{Held, Hold, PROBATION, brings, hold, holds, removed, root, shielding
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::plan::health::works;
-use crate::agent::plan::state::{Object, Observed};
+use crate::agent::plan::pace;
+use crate::agent::plan::state::{History, Object, Observed};
 use crate::agent::plan::steps::{Action, Step};
 use crate::agent::plan::window::rests;
 use crate::bundle::ObjectId;
@@ -19,11 +20,16 @@ use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
 /// The first object that may be given back to Git, or whose probation is over.
-pub fn lifts(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Step> {
+pub fn lifts(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Vec<Step> {
     let holds = holds(install, observed);
     let given = match install.traits.kind {
         EngineKind::Flux => given_back_by_flux(now, install, observed, &holds),
-        EngineKind::Argocd => given_back(now, install, observed, &holds),
+        EngineKind::Argocd => given_back(now, install, (observed, history), &holds),
     };
     let settled = || {
         install.wanted.keys().find_map(|id| {
@@ -48,7 +54,7 @@ fn given_back_by_flux(
         !root || root::is_fetched_anew(install, observed)
     };
     let ends = |id: &ObjectId, held: &Held| {
-        let ordered = held.hold.ordered(&install.policy).is_some();
+        let ordered = held.hold.ordered(now, &install.policy).is_some();
         let Some(seen) = seen(install, observed, &held.owner) else {
             // Nobody is left who would apply or prune it: that no commit comes to its end is no reason to keep somebody waiting.
             return ordered && brings::is_gone(install, observed, &held.owner);
@@ -67,7 +73,7 @@ fn given_back_by_flux(
 }
 
 fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
-    let ordered = hold.ordered(&install.policy).map(rfc3339);
+    let ordered = hold.ordered(now, &install.policy).map(rfc3339);
     let lifted = Hold {
         lifted: Some(rfc3339(now)),
         order: ordered.or_else(|| hold.order.clone()),
@@ -81,10 +87,14 @@ fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
 fn given_back(
     now: OffsetDateTime,
     install: &Install,
-    observed: &Observed,
+    (observed, history): (&Observed, &History),
     holds: &BTreeMap<ObjectId, Held>,
 ) -> Option<Vec<Step>> {
     let (id, held) = holds.iter().find(|(id, held)| {
+        // One whose Application was told in vain a moment ago keeps no other one waiting.
+        if pace::rests(history, &held.owner, now) {
+            return false;
+        }
         let said = shield::said(install, observed, &held.owner);
         // An operation that began before the hold knows nothing of it, and may yet apply what it was told to.
         let ends = |said: Arc<Owner>| {
@@ -95,7 +105,7 @@ fn given_back(
             let assigned = **id == install.sync || trusted;
             let mended = !trusted || as_assigned(install, observed, id);
             let calm = !assigned || said.rests && mended;
-            let ordered = held.hold.ordered(&install.policy).is_some();
+            let ordered = held.hold.ordered(now, &install.policy).is_some();
             let over = held.hold.ends(now, &said.seen) && ours;
             let ends = ordered || over && !rests(now, observed, id);
             ends && calm && !said.extra.contains(*id) && !said.behind
@@ -105,9 +115,12 @@ fn given_back(
     let mut rest = holds.clone();
     rest.remove(id);
     let mut steps = vec![step(lift(now, install, &held.hold), id)];
-    // The object's Application first: what the root gives back to Git is to be as it was.
+    // The object's Application first: what those above it give back to Git is to be as it was. Of other holds, which somebody may
+    // undo all the time, this is no matter.
+    let [before, after] = [holds, &rest].map(|holds| shield::shields(install, observed, holds));
     let shields = shielding(install, observed, &rest);
     let shields = shields.into_iter().rev();
+    let shields = shields.filter(|(_, id)| before.get(id) != after.get(id));
     steps.extend(shields.map(|(action, id)| step(action, &id)));
     steps.push(step(Action::Nudge, &held.owner));
     Some(steps)

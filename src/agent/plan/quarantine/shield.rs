@@ -2,7 +2,8 @@
 //!
 //! Argo CD reads no such wish from the object itself. So its Application ignores every field of it but the metadata
 //! (`ignoreDifferences`, with `RespectIgnoreDifferences` so that a sync does, too), and the object asks not to be
-//! pruned. Where the Application comes from the catalog as well, the root leaves just these two settings of it alone.
+//! pruned. Where the Application comes from the catalog as well, whatever brings it leaves just these two settings of it
+//! alone, and so on up to the root.
 //! What is held, and what the Application said before, stands in an annotation of the Application: so a hold outlives
 //! the object that it is on, too.
 
@@ -21,8 +22,11 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
+mod parents;
 mod resources;
 
+pub(super) use parents::chain;
+pub use parents::shields;
 pub use resources::{MAX_EXTRA, extra_of, near, pruned};
 use resources::{extra, lists};
 
@@ -32,6 +36,7 @@ pub const HOLDS: &str = "linesman.dev/holds";
 pub const OPTIONS: &str = "argocd.argoproj.io/sync-options";
 const KEEP: &str = "Prune=false";
 const RESPECT: &str = "RespectIgnoreDifferences=true";
+const SERVER_SIDE: &str = "ServerSideApply=true";
 
 /// What an Application says of the engine's own objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub struct Owner {
     pub lists: Option<BTreeSet<ObjectId>>,
     /// What our annotation says.
     pub held: BTreeMap<ObjectId, Hold>,
+    /// The same of the Applications whose settings it leaves alone. Of the root that is no matter of an annotation.
+    pub below: BTreeSet<ObjectId>,
     /// Whether its spec does what the annotation says.
     pub in_force: bool,
 }
@@ -60,7 +67,16 @@ pub struct Owner {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Record {
     held: Vec<Entry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    below: Vec<Left>,
     former: Former,
+}
+
+/// An Application whose settings are left alone.
+#[derive(Debug, Serialize, Deserialize)]
+struct Left {
+    namespace: String,
+    name: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,6 +105,12 @@ impl Former {
             ignore_differences: at("/ignoreDifferences"),
             sync_options: at("/syncPolicy/syncOptions"),
         }
+    }
+}
+
+impl Left {
+    fn id(&self) -> ObjectId {
+        ObjectId::new(Kind::Application, &self.namespace, &self.name)
     }
 }
 
@@ -123,15 +145,15 @@ impl Owner {
             tried.reverse();
         }
         let tried = tried.into_iter().find(|revision| !revision.is_empty());
-        let held = record(annotation).held;
-        let held: BTreeMap<ObjectId, Hold> = held
-            .into_iter()
-            .filter_map(|e| Some((e.id()?, e.hold)))
-            .collect();
+        let Record { held, below, .. } = record(annotation);
+        let held = held.into_iter();
+        let held: BTreeMap<ObjectId, Hold> = held.filter_map(|e| Some((e.id()?, e.hold))).collect();
+        let below: BTreeSet<ObjectId> = below.iter().map(Left::id).collect();
         let differences = items(spec.get("ignoreDifferences"));
         let options = items(spec.pointer("/syncPolicy/syncOptions"));
         let in_force = held.keys().all(|id| differences.contains(&ignored(id)))
-            && (held.is_empty() || options.contains(&json!(RESPECT)));
+            && below.iter().all(|id| differences.contains(&parent(id)))
+            && (!respects(&options, &held, &below) || options.contains(&json!(RESPECT)));
         Self {
             tried: tried.unwrap_or(seen).to_owned(),
             seen: seen.to_owned(),
@@ -141,6 +163,7 @@ impl Owner {
             extra: extra(namespace, status),
             lists: lists(namespace, status),
             held,
+            below,
             in_force,
         }
     }
@@ -272,7 +295,7 @@ fn ignored(id: &ObjectId) -> Value {
     entry(id, pointers)
 }
 
-/// What the root leaves alone of an Application that holds something back.
+/// What is left alone of an Application that is told something by whatever brings it.
 fn parent(child: &ObjectId) -> Value {
     entry(
         child,
@@ -298,15 +321,30 @@ fn entry(id: &ObjectId, pointers: &[&str]) -> Value {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shield {
     pub held: BTreeMap<ObjectId, Hold>,
-    /// For the root: Applications whose settings it leaves alone.
+    /// Applications that it brings, and whose settings it leaves alone.
     pub below: BTreeSet<ObjectId>,
 }
 
 impl Shield {
+    fn entries(&self) -> impl Iterator<Item = Value> {
+        let below = self.below.iter().map(parent);
+        below.chain(self.held.keys().map(ignored))
+    }
+
+    /// What an Application said before, where our word is not on it: not on it yet, or lost with its annotations, which an
+    /// `ApplicationSet` takes away.
+    fn before(&self, spec: &Value) -> Former {
+        let mut former = Former::of(spec);
+        let ours: Vec<Value> = self.entries().collect();
+        if let Some(all) = former.ignore_differences.as_array_mut() {
+            all.retain(|entry| !ours.contains(entry));
+        }
+        former
+    }
+
     fn differences(&self, former: &Value) -> Value {
         let mut all = items(Some(former));
-        all.extend(self.below.iter().map(parent));
-        all.extend(self.held.keys().map(ignored));
+        all.extend(self.entries());
         if all.is_empty() {
             former.clone()
         } else {
@@ -323,10 +361,11 @@ impl Shield {
         let former = match (ours, annotation) {
             (Some(spec), _) => Former::of(spec),
             (None, Some(_)) => record(annotation).former,
-            (None, None) => Former::of(at("/spec")),
+            (None, None) => self.before(at("/spec")),
         };
         let mut options = items(Some(&former.sync_options));
-        if !self.held.is_empty() && !options.contains(&json!(RESPECT)) {
+        let respects = respects(&options, &self.held, &self.below);
+        if respects && !options.contains(&json!(RESPECT)) {
             options.push(json!(RESPECT));
         }
         let options = if options.is_empty() {
@@ -345,13 +384,20 @@ impl Shield {
             name: id.name.clone(),
             hold: hold.clone(),
         });
-        let told = told_to(at("/status/operationState"), !self.held.is_empty());
+        let told = told_to(at("/status/operationState"), respects);
+        // What the root leaves alone is part of what it is to be.
+        let below = self.below.iter().filter(|_| ours.is_none());
+        let below = below.map(|id| Left {
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+        });
         let record = Record {
             held: held.collect(),
+            below: below.collect(),
             former,
         };
         let note = serde_json::to_string(&record).ok();
-        let note = note.filter(|_| !self.held.is_empty());
+        let note = note.filter(|_| !record.held.is_empty() || !record.below.is_empty());
         let mut patch = json!({
             "metadata": {
                 "annotations": {HOLDS: note},
@@ -366,13 +412,23 @@ impl Shield {
     }
 }
 
+/// Whether a sync of an Application with these options has to leave alone what is ignored. Together with `ServerSideApply` that
+/// freezes what the Applications below say of their operations (Argo CD before 3.4.5): those are left alone but for syncs then.
+fn respects(
+    options: &[Value],
+    held: &BTreeMap<ObjectId, Hold>,
+    below: &BTreeSet<ObjectId>,
+) -> bool {
+    !held.is_empty() || !below.is_empty() && !options.contains(&json!(SERVER_SIDE))
+}
+
 /// The options of an operation that was begun before the hold, with which it leaves alone what is held when it is tried again:
 /// Argo CD takes what is to be ignored from the Application each time, and the options from the operation (`controller/sync.go`).
-fn told_to(operation: &Value, holds: bool) -> Option<Value> {
+fn told_to(operation: &Value, respects: bool) -> Option<Value> {
     let runs = operation.get("phase").and_then(Value::as_str) == Some("Running");
     let sync = operation
         .pointer("/operation/sync")
-        .filter(|sync| runs && holds && sync.is_object())?;
+        .filter(|sync| runs && respects && sync.is_object())?;
     let mut options = items(sync.get("syncOptions"));
     if options.contains(&json!(RESPECT)) {
         return None;
@@ -395,29 +451,12 @@ pub fn is_kept(live: &Object) -> bool {
     all.map(str::trim).any(|option| option == KEEP)
 }
 
-/// What each Application has to hold back, the root always among them where anything is held.
-pub fn shields(
-    install: &Install,
-    holds: &BTreeMap<ObjectId, super::Held>,
-) -> BTreeMap<ObjectId, Shield> {
-    let mut all: BTreeMap<ObjectId, Shield> = BTreeMap::new();
-    for (id, held) in holds {
-        let shield = all.entry(held.owner.clone()).or_default();
-        shield.held.insert(id.clone(), held.hold.clone());
-        if held.owner != install.sync {
-            let root = all.entry(install.sync.clone()).or_default();
-            root.below.insert(held.owner.clone());
-        }
-    }
-    all
-}
-
 /// The install as it has to be while something is held back: the root leaves that alone.
 pub fn shielded<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> {
     if install.traits.kind != EngineKind::Argocd {
         return Cow::Borrowed(install);
     }
-    let shields = shields(install, &super::holds(install, observed));
+    let shields = shields(install, observed, &super::holds(install, observed));
     let base = install.base(&install.sync).cloned();
     let (Some(shield), Some(mut body)) = (shields.get(&install.sync), base) else {
         return Cow::Borrowed(install);

@@ -9,6 +9,7 @@ use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
 
+mod ahead;
 mod below;
 mod dropped;
 mod ordered;

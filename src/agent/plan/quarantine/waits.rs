@@ -30,7 +30,7 @@ pub fn waits(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
         let seen = removal(install, observed, &object);
         let settled = parse_rfc3339(&hold.since).is_some_and(|since| now - since > SETTLES);
         let other = settled && !seen.is_empty() && seen != hold.revision;
-        let until = hold.until().filter(|at| other && now < *at);
+        let until = hold.until(now).filter(|at| other && now < *at);
         Wait {
             object,
             came: until.map(|at| (seen, at)),

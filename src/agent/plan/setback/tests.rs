@@ -6,6 +6,7 @@ use time::macros::datetime;
 use super::*;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::pace::{MAX_ATTEMPTS, allowed, spends};
+use crate::agent::plan::state::Saved;
 use crate::agent::plan::tests::{Cluster, Damage};
 use crate::agent::plan::{Action, Class};
 use crate::bundle::{Kind, ObjectId};
@@ -44,9 +45,26 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         down: [(object(), at(-12))].into(),
         without: [(object(), at(-16))].into(),
         vain: [(object(), [-13, -1].map(&at).to_vec())].into(),
+        kept: [kept(&at)].into(),
+        saved: [(object(), vec![saved(at(-18))])].into(),
         silent: [(object(), silence(&at))].into(),
         exits: [("1".to_owned(), exits(&at))].into(),
         ..History::default()
+    }
+}
+
+fn kept(
+    at: impl Fn(i64) -> OffsetDateTime,
+) -> ((&'static str, ObjectId), (Action, Vec<OffsetDateTime>)) {
+    let note = String::new();
+    let times = [-17, -1].map(at).to_vec();
+    (("hold", object()), (Action::Hold { note }, times))
+}
+
+fn saved(since: OffsetDateTime) -> Saved {
+    Saved {
+        object: serde_json::json!({}),
+        since,
     }
 }
 
@@ -72,12 +90,11 @@ fn exits(at: impl Fn(i64) -> OffsetDateTime) -> Exits {
 fn told(history: &History) -> String {
     let History {
         settled,
-        saved,
         cut,
         refused,
         ..
     } = history;
-    assert!(settled.is_empty() && saved.is_empty() && cut.is_empty() && refused.is_empty());
+    assert!(settled.is_empty() && cut.is_empty() && refused.is_empty());
     format!("{history:#?}")
 }
 

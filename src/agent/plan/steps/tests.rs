@@ -6,6 +6,7 @@ use time::Duration;
 use super::*;
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::change::{Change, Place};
+use crate::agent::plan::state::Saved;
 use crate::agent::plan::tests::{Cluster, desired_of};
 
 const SOURCES: &str = "gitrepositories.source.toolkit.fluxcd.io";
@@ -236,7 +237,11 @@ fn objects_of_a_part_that_has_gone_are_let_go_with_the_namespace() {
 fn what_died_with_its_crd_comes_back_when_that_serves_again_and_not_before_its_time() {
     let mut cluster = Cluster::working();
     let id = crd(SOURCES);
-    cluster.history.saved.insert(id.clone(), vec![json!({})]);
+    let saved = Saved {
+        object: json!({}),
+        since: cluster.now,
+    };
+    cluster.history.saved.insert(id.clone(), vec![saved]);
     let restores = |cluster: &Cluster| {
         let observed = cluster.observed();
         let (steps, _) = steps(

@@ -1,7 +1,7 @@
 //! The same judgement with Argo CD as the engine.
 
 use super::*;
-use crate::agent::plan::state::Child;
+use crate::agent::plan::state::{Child, Saved};
 
 mod asked;
 mod given_up;
@@ -15,6 +15,14 @@ fn working() -> Cluster {
 
 fn id(kind: Kind, name: &str) -> ObjectId {
     ObjectId::new(kind, "argocd", name)
+}
+
+/// As it is kept now.
+fn saved(cluster: &Cluster, object: Value) -> Saved {
+    Saved {
+        object,
+        since: cluster.now,
+    }
 }
 
 /// Class, action and target of each step that is no probe.
@@ -244,7 +252,7 @@ fn an_application_that_was_let_go_comes_back_with_its_finalizer() {
     cluster
         .history
         .saved
-        .insert(crd.clone(), vec![whole.clone()]);
+        .insert(crd.clone(), vec![saved(&cluster, whole.clone())]);
     let mut observed = cluster.observed();
     observed.objects.remove(&crd);
     for (path, more) in [("by-hand", false), ("elsewhere", true)] {
@@ -255,7 +263,8 @@ fn an_application_that_was_let_go_comes_back_with_its_finalizer() {
             .mourn(cluster.now, &cluster.install, &observed);
         assert_eq!(news.contains(&crd), more, "{path}");
     }
-    assert_eq!(cluster.history.saved[&crd], [whole, seen("elsewhere")]);
+    let both = [whole, seen("elsewhere")].map(|object| saved(&cluster, object));
+    assert_eq!(cluster.history.saved[&crd], both);
 }
 
 /// What vanished with its CRD, without a finalizer that would have held it, is brought back when the CRD serves.
@@ -278,7 +287,8 @@ fn applications_that_git_does_not_know_come_back_with_their_crd() {
             .history
             .mourn(cluster.now, &cluster.install, &observed);
     }
-    assert_eq!(cluster.history.saved[&crd], [keepsake.as_ref().clone()]);
+    let kept = saved(&cluster, keepsake.as_ref().clone());
+    assert_eq!(cluster.history.saved[&crd], [kept]);
     observed.objects.insert(crd.clone(), dead);
     let back = plan(cluster.now, &cluster.install, &observed, &cluster.history);
     assert_eq!(

@@ -11,6 +11,7 @@ use super::git::{Commit, Fails};
 use super::{install_of, start};
 use crate::agent::engine::argocd::REFRESH;
 use crate::agent::engine::{Install, REQUESTED_AT};
+use crate::agent::plan::burst::Fate;
 use crate::agent::plan::pass::Pass;
 use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{
@@ -120,9 +121,12 @@ impl Cluster {
     }
 
     fn children(&self) -> BTreeMap<ObjectId, Child> {
+        let home = &self.install.namespace;
         let all = self.applications.iter().filter_map(|(id, live)| {
             let live = serde_json::from_value(live.clone()).unwrap();
-            Some((id.clone(), project::child(id.kind, &live)?))
+            let mut child = project::child(id.kind, &live)?;
+            child.fate = Fate::of(home, id.kind, &live);
+            Some((id.clone(), child))
         });
         all.collect()
     }

@@ -219,7 +219,15 @@ impl Suspect {
             marks.insert(RECONCILE.to_owned(), Value::Null);
             return Some((What::Lift, self.patch(&marks, None)));
         }
-        None
+        // Just its word: it is out of the way already.
+        let anew = aside.hold.begun_anew(now);
+        let anew = anew.filter(|_| !lifted && aside.fenced)?;
+        let anew = Aside {
+            hold: anew,
+            ..aside.clone()
+        };
+        let marks = Map::from_iter([(HELD.to_owned(), json!(anew.text()))]);
+        Some((What::SetAside, self.patch(&marks, None)))
     }
 
     fn patch(&self, annotations: &Map<String, Value>, spec: Option<Value>) -> Value {

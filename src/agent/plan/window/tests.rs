@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
+use crate::agent::engine::REQUESTED_AT;
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::tests::{Cluster, Damage};
 use crate::agent::plan::{Action, Plan};
@@ -42,6 +43,88 @@ fn a_window_on_one_object_holds_back_that_object_alone() {
             ("apply", "source-controller")
         ]
     );
+}
+
+/// W24, F12: somebody has stopped a controller to look into it. What it does not answer has no window of its own.
+#[test]
+fn a_window_on_a_controller_holds_back_its_restart_for_what_it_does_not_answer() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    let sync = cluster.install.sync.clone();
+    let asked = rfc3339(cluster.now);
+    let root = cluster.objects.get_mut(&sync).unwrap();
+    root.fields["metadata"]["annotations"][REQUESTED_AT] = json!(asked);
+    let end = cluster.now + Duration::minutes(2);
+    annotate(&mut cluster, &id, MAINTENANCE, end);
+    cluster.now += Duration::seconds(100);
+    let plan = cluster.plan();
+    let found: Vec<_> = plan.findings.iter().map(|f| (f.class, &f.object)).collect();
+    assert_eq!(found, [(Class::QueueWedged, &sync)]);
+    assert_eq!((plan.mode, actions(&plan)), (Mode::Act, Vec::new()));
+    cluster.history.saw(cluster.now, &plan);
+    let late = |cluster: &Cluster| {
+        let (install, observed) = (&cluster.install, cluster.observed());
+        let history = &cluster.history;
+        overdue(cluster.now, install, &observed, history, &cluster.plan())
+    };
+    assert_eq!(late(&cluster), []);
+    cluster.now = end;
+    let restart = ("restart", "kustomize-controller");
+    assert_eq!(actions(&cluster.plan()), [restart]);
+    assert_eq!(late(&cluster), [((Class::QueueWedged, sync), end)]);
+}
+
+/// W24, F2: the Pods with void tokens are those of a controller that somebody is at work on.
+#[test]
+fn a_window_on_a_controller_holds_back_its_restart_for_its_account() {
+    let mut cluster = Cluster::working();
+    let name = "source-controller";
+    let account = ObjectId::new(Kind::ServiceAccount, "flux-system", name);
+    cluster.objects.get_mut(&account).unwrap().created = Some(cluster.now);
+    let pod = cluster.pods.get_mut(name).unwrap();
+    pod.created = Some(cluster.now - Duration::HOUR);
+    let end = cluster.now + Duration::MINUTE;
+    let id = ObjectId::new(Kind::Deployment, "flux-system", name);
+    annotate(&mut cluster, &id, MAINTENANCE, end);
+    let plan = cluster.plan();
+    let found: Vec<_> = plan.findings.iter().map(|f| (f.class, &f.object)).collect();
+    assert_eq!(found, [(Class::ServiceAccountMissing, &account)]);
+    assert_eq!(actions(&plan), Vec::new());
+    cluster.now = end;
+    assert_eq!(actions(&cluster.plan()), [("restart", name)]);
+}
+
+/// What the guard does, what gives back what it took, and what asks is held back by no window of one object.
+#[test]
+fn a_window_of_an_object_holds_back_neither_the_guard_nor_its_end_nor_a_question() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let end = cluster.now + Duration::HOUR;
+    annotate(&mut cluster, &id, MAINTENANCE, end);
+    let observed = cluster.observed();
+    let before = cluster.now;
+    let uid = String::new();
+    let held = [Action::Apply, Action::RestartPods { before }];
+    let kept = [
+        Action::CutRights { uid },
+        Action::ScaleToZero,
+        Action::Release,
+        Action::Start { replicas: 1 },
+        Action::Restore,
+        Action::Lock,
+        Action::Nudge,
+    ];
+    let step = |action: &Action| Step {
+        action: action.clone(),
+        target: id.clone(),
+        cause: None,
+    };
+    let mut steps: Vec<Step> = held.iter().chain(&kept).map(step).collect();
+    hold_back(cluster.now, &observed, &mut steps);
+    assert_eq!(steps, kept.iter().map(step).collect::<Vec<_>>());
+    let mut later: Vec<Step> = held.iter().map(step).collect();
+    hold_back(end, &observed, &mut later);
+    assert_eq!(later.len(), 2);
 }
 
 /// W26: what is missing comes back, what was changed stays as it is, until the hub's wish is over.
@@ -236,8 +319,8 @@ fn nothing_is_overdue_while_another_window_is_open() {
     cluster.history.saw(cluster.now, &plan);
     let late = |cluster: &Cluster| {
         let (install, observed) = (&cluster.install, cluster.observed());
-        let found = cluster.plan().findings;
-        overdue(cluster.now, install, &observed, &cluster.history, &found)
+        let plan = cluster.plan();
+        overdue(cluster.now, install, &observed, &cluster.history, &plan)
     };
     cluster.now = first;
     assert_eq!(late(&cluster), []);
@@ -256,8 +339,7 @@ fn a_fault_that_outlasts_its_window_is_overdue_and_one_that_came_later_is_not() 
     let names = |cluster: &Cluster, plan: &Plan| -> Vec<String> {
         let observed = cluster.observed();
         let history = &cluster.history;
-        let found = &plan.findings;
-        let all = overdue(cluster.now, &cluster.install, &observed, history, found);
+        let all = overdue(cluster.now, &cluster.install, &observed, history, plan);
         all.into_iter().map(|((_, id), _)| id.name).collect()
     };
     let end = cluster.now + Duration::hours(1);

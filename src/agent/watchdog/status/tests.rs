@@ -7,6 +7,7 @@ use super::*;
 use crate::agent::gate::policy::{Heal, Mending};
 use crate::agent::plan;
 use crate::agent::plan::change::{Change, Form};
+use crate::agent::plan::quarantine::{HELD, RECONCILE};
 use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{Object, project};
 use crate::bundle::{Kind, ObjectId};
@@ -370,4 +371,46 @@ fn a_change_that_cannot_end_says_why() {
     assert_eq!(told(None), text("waits for the controllers"));
     let why = "cannot remove HelmRelease flux-system/linesman-probe: forbidden";
     assert_eq!(told(Some(why)), text(why));
+}
+
+/// W41: what an agent keeps up in vain, a person has to see to.
+#[test]
+fn a_hold_that_does_not_stand_is_told_of_first() {
+    let install = plan::tests::install();
+    let mut observed = working(&install);
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let hold = json!({
+        "revision": "main@sha1:1", "since": rfc3339(at(0)), "reason": "it crashes", "attempt": 1,
+    });
+    let note = hold.to_string();
+    alter(&mut observed, &id, |fields| {
+        fields["metadata"]["annotations"] = json!({HELD: note, RECONCILE: "disabled"});
+    });
+    let times = [0, 2, 4, 6, 11].map(at).to_vec();
+    let again = (plan::Action::Hold { note }, times);
+    let history = History {
+        adopted: true,
+        kept: [(("hold", id), again)].into(),
+        ..History::default()
+    };
+    for (now, begins) in [
+        (
+            12,
+            "a hold does not stand: it was undone at Deployment flux-system/source-controller 4 times within an hour",
+        ),
+        (30, "Deployment flux-system/source-controller since "),
+    ] {
+        let plan = plan::plan(at(now), &install, &observed, &history);
+        let moment = Moment {
+            now: at(now),
+            install: &install,
+            observed: &observed,
+            history: &history,
+            plan: &plan,
+            lacks: None,
+        };
+        let (reason, text) = held(&moment).expect("it is held");
+        assert_eq!(reason, "BadEngineCommit");
+        assert!(text.starts_with(begins), "{text}");
+    }
 }

@@ -6,12 +6,21 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::plan::history::STALE;
 use crate::agent::saves::{Left, Saves};
 use crate::agent::watchdog::tests::watchdog;
 use crate::bundle::Kind;
 
 fn crd(name: &str) -> ObjectId {
     ObjectId::new(Kind::CustomResourceDefinition, "", name)
+}
+
+/// Saved in this minute.
+fn saved(name: &str) -> Saved {
+    Saved {
+        object: json!({"metadata": {"namespace": "team-a", "name": name}}),
+        since: clock::now().truncate_to_minute(),
+    }
 }
 
 /// ConfigMaps at an API server which answers so many of the next writes with 500.
@@ -67,7 +76,7 @@ async fn a_record_that_could_not_be_written_or_deleted_is_so_in_a_later_round() 
     let store = saves(&server);
     let mut watchdog = watchdog();
     watchdog.saves = store.clone();
-    let objects = vec![json!({"name": "a"})];
+    let objects = vec![saved("a")];
     watchdog.history.saved.insert(back.clone(), objects.clone());
     watchdog.keep_saves(&back).await;
     assert_eq!(watchdog.unkept, Unkept::default());
@@ -95,6 +104,45 @@ async fn a_record_that_could_not_be_written_or_deleted_is_so_in_a_later_round() 
         wrong: Vec::new(),
     };
     assert_eq!(store.load(clock::now()).await.unwrap(), expected);
+}
+
+/// However often it is put on record, and by whichever agent: a day after the loss it is given up, by name, and the record goes.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_brought_back_goes_from_the_record_after_a_day() {
+    let crd = crd("helmreleases.helm.toolkit.fluxcd.io");
+    let server = Arc::new(Mutex::new(Server::default()));
+    let mut watchdog = watchdog();
+    watchdog.saves = saves(&server);
+    let lost = saved("x");
+    let at = |hours: i64| lost.since + time::Duration::hours(hours);
+    let all = vec![lost.clone()];
+    watchdog.history.saved.insert(crd.clone(), all.clone());
+    for _ in 0..3 {
+        watchdog.history.restored(at(20), &crd, all.clone());
+        watchdog.keep_saves(&crd).await;
+        let left = watchdog.saves.load(at(23)).await.unwrap();
+        assert_eq!(left.objects, [(crd.clone(), all.clone())].into());
+        watchdog.history.saved = left.objects;
+    }
+    let left = watchdog.saves.load(at(25)).await.unwrap();
+    assert_eq!((left.objects, left.wrong.len()), (BTreeMap::new(), 1));
+    assert_eq!(watchdog.give_up(at(23)), BTreeSet::new());
+    assert_eq!(watchdog.give_up(lost.since + STALE), [crd.clone()].into());
+    watchdog.keep_saves(&crd).await;
+    assert_eq!(server.lock().unwrap().maps, BTreeMap::new());
+}
+
+#[test]
+fn what_is_given_up_is_named_as_far_as_it_can_be_read() {
+    let crd = crd("helmreleases.helm.toolkit.fluxcd.io");
+    let many: Vec<Saved> = (0..25).map(|n| saved(&n.to_string())).collect();
+    let one = told(&crd, &many[..1]);
+    assert!(
+        one.starts_with("1 objects") && one.ends_with(": team-a/0"),
+        "{one}"
+    );
+    let all = told(&crd, &many);
+    assert!(all.ends_with("team-a/18, team-a/19 and 5 more"), "{all}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn list(seen: &mut Observed, root: u32, there: &[(&str, bool)]) {
         let live = kustomization(name, 1, *dying);
         listed.add(app(name), Heard::of(HOME, kind, &live));
     }
-    listed.put(seen, kind);
+    listed.put(seen, kind, &Newer::default());
 }
 
 /// What was heard of the root before the list of what it brought.
@@ -117,7 +117,7 @@ fn what_a_list_that_was_cut_does_not_have_at_all_is_gone() {
     let mut seen = Observed::default();
     list(&mut seen, 1, &[("zz", false), ("dies", true)]);
     let last = Heard::of(HOME, kind, &kustomization("zz", 1, false));
-    assert!(many(app("zz"), last).put(&mut seen, kind));
+    assert!(many(app("zz"), last).put(&mut seen, kind, &Newer::default()));
     assert!(seen.cut.contains(&kind));
     let there = ["zz", "dies"].map(|name| seen.children.contains_key(&app(name)));
     assert_eq!(there, [true, false]);
@@ -210,7 +210,7 @@ fn what_says_something_is_known_however_many_there_are() {
         let (id, live) = saying(kind, &change);
         let said = || Heard::of(HOME, kind, &live);
         let mut seen = Observed::default();
-        many(id.clone(), said()).put(&mut seen, kind);
+        many(id.clone(), said()).put(&mut seen, kind, &Newer::default());
         assert_eq!(seen.children.contains_key(&id), known, "{what}: by a list");
         // By a watch, and after that it says nothing any more.
         let full = (0..MAX_CHILDREN).map(|n| (app(&format!("app-{n}")), Child::default()));
@@ -228,7 +228,7 @@ fn what_says_something_is_known_however_many_there_are() {
         assert!(!seen.children.contains_key(&id), "{what}: makes room");
         assert_eq!(seen.children.len(), MAX_CHILDREN, "{what}");
         // The same by the list after a gap.
-        many(id.clone(), quiet()).put(&mut later, kind);
+        many(id.clone(), quiet()).put(&mut later, kind, &Newer::default());
         let stays = what == "brings";
         let there = later.children.contains_key(&id);
         assert_eq!(there, stays, "{what}: after a gap");
@@ -242,7 +242,7 @@ fn a_list_that_was_cut_says_nothing_of_what_it_lacks() {
     let mut seen = Observed::default();
     list(&mut seen, 1, &[("zz", false)]);
     let last = Heard::of(HOME, kind, &kustomization("zz", 1, false));
-    assert!(many(app("zz"), last).put(&mut seen, kind));
+    assert!(many(app("zz"), last).put(&mut seen, kind, &Newer::default()));
     assert!(seen.cut.contains(&kind));
     assert!(seen.children.contains_key(&app("zz")) && seen.deletions.is_empty());
     assert_eq!(seen.children.len(), MAX_CHILDREN);
@@ -277,7 +277,7 @@ fn sources_elsewhere_are_known_while_they_are_there() {
     assert_eq!(seen.sources, BTreeSet::from([id("apps")]));
     let mut listed = Listed::default();
     listed.add(id("team"), Heard::of(HOME, kind, &source("team")));
-    listed.put(&mut seen, kind);
+    listed.put(&mut seen, kind, &Newer::default());
     assert_eq!(seen.sources, BTreeSet::from([id("team")]));
     gone(&mut seen, &id("team"));
     assert_eq!(seen.sources, BTreeSet::new());

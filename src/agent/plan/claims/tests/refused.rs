@@ -77,11 +77,15 @@ fn what_the_same_commit_is_refused_for_again_is_taken_back_once() {
 #[test]
 fn another_refusal_gives_up_nothing() {
     let refusal = said("source-controller");
-    let cases: [Case<'_>; 3] = [
+    let until = rfc3339(start() + Duration::hours(12));
+    let cases: [Case<'_>; 4] = [
         ("given up already", &|live| live.claim = Claim::None),
         ("Git's in part", &|live| live.claim = Claim::Partly),
         ("to be merged", &|live| {
             live.fields["metadata"]["annotations"][MERGED] = json!("Merge");
+        }),
+        ("somebody's at work", &|live| {
+            live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
         }),
     ];
     for (case, change) in cases {
@@ -99,6 +103,20 @@ fn another_refusal_gives_up_nothing() {
         let plan = refused_by(&taken(), message);
         assert_eq!(given(&plan), NOTHING, "{message}");
     }
+}
+
+/// W24: nothing is done about what is said by a root that somebody is at work on.
+#[test]
+fn what_is_refused_to_a_root_with_a_window_of_its_own_is_not_given_up() {
+    let mut cluster = taken();
+    let until = rfc3339(cluster.now + Duration::MINUTE);
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
+    let refusal = said("source-controller");
+    assert_eq!(given(&refused_by(&cluster, &refusal)), NOTHING);
+    cluster.now += Duration::MINUTE;
+    assert_eq!(given(&refused_by(&cluster, &refusal)), [&controller()]);
 }
 
 /// A call that comes to nothing is not made again every time that anything happens.

@@ -231,7 +231,7 @@ fn a_suspension_tells_whose_it_is_and_since_when() {
         &cluster.install,
         &observed,
         &cluster.history,
-        &plan.findings,
+        &plan,
     );
     assert_eq!(overdue, [((Class::SuspendedByHuman, sync), end)]);
 }

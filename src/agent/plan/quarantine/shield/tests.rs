@@ -1,15 +1,17 @@
 use serde_json::json;
 use time::Duration;
 
-use super::super::holds;
+use super::super::{HELD, hold, holds};
 use super::*;
 use crate::agent::engine::is_workload;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{Action, Class, Plan, Pod};
+use crate::agent::plan::{Action, Class, MAINTENANCE, Plan, Pod};
 use crate::clock::rfc3339;
 
 mod gone;
+mod parents;
 mod said;
+mod undone;
 
 const SERVER: &str = "argocd-repo-server";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
@@ -148,6 +150,24 @@ fn an_order_gives_back_what_the_root_brought() {
     do_all(&mut cluster, &plan);
     assert_eq!(root_ignores(&cluster), before);
     assert_eq!(cluster.objects[&server()].annotation(OPTIONS), None);
+}
+
+/// W24: an Application that somebody is at work on is told nothing, and would undo what is mended below it.
+#[test]
+fn nothing_is_held_by_a_root_with_a_window_of_its_own() {
+    let mut cluster = owned("linesman");
+    bad_commit(&mut cluster, "linesman", "2");
+    let end = cluster.now + Duration::seconds(20);
+    let root = cluster.objects.get_mut(&application("linesman")).unwrap();
+    root.fields["metadata"]["annotations"][MAINTENANCE] = json!(rfc3339(end));
+    let plan = after_a_while(&mut cluster);
+    assert_eq!(plan.findings[0].class, Class::BadEngineCommit);
+    assert_eq!(writes(&plan), []);
+    cluster.now = end;
+    assert_eq!(
+        writes(&cluster.plan()),
+        [("shield", "linesman"), ("hold", SERVER), ("apply", SERVER)]
+    );
 }
 
 /// W17, W18: the root brings the engine itself.
@@ -357,7 +377,7 @@ fn live_without_word(cluster: &mut Cluster) {
 fn another_word_on_the_object_ends_its_hold() {
     let mut cluster = held("engine");
     let object = cluster.objects.get_mut(&server()).unwrap();
-    object.fields["metadata"]["annotations"][super::super::HELD] = json!("over");
+    object.fields["metadata"]["annotations"][HELD] = json!("over");
     assert_eq!(
         holds(&cluster.install, &cluster.observed()),
         BTreeMap::new()
@@ -437,4 +457,37 @@ fn an_operation_that_runs_is_told_of_the_hold_too() {
         let said = told(shield, phase, sync.clone());
         assert_eq!(said, expected, "{phase} {sync}");
     }
+}
+
+/// W20: of a wait whose beginning was ahead of the clock, and begins now, the Application is told as well.
+#[test]
+fn an_application_says_what_its_object_says_of_a_wait_that_begins_anew() {
+    let mut cluster = held("engine");
+    let live = cluster.objects.get_mut(&server()).unwrap();
+    let again = Hold {
+        attempt: 2,
+        ..hold(live).unwrap()
+    };
+    live.fields["metadata"]["annotations"][HELD] = json!(again.text());
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("shield", "engine")]);
+    do_all(&mut cluster, &plan);
+    cluster.now -= Duration::days(1);
+    cluster.history.set_back(cluster.now);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("shield", "engine"), ("hold", SERVER)]);
+    do_all(&mut cluster, &plan);
+    let anew = Hold {
+        since: rfc3339(cluster.now),
+        ..again
+    };
+    assert_eq!(hold(&cluster.objects[&server()]), Some(anew.clone()));
+    let said = said(
+        &cluster.install,
+        &cluster.observed(),
+        &application("engine"),
+    );
+    let expected = BTreeMap::from([(server(), anew)]);
+    assert_eq!(said.unwrap().held, expected);
+    assert_eq!(writes(&cluster.plan()), [], "once");
 }

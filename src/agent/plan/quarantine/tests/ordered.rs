@@ -3,16 +3,16 @@
 use super::*;
 use crate::agent::plan::MAINTENANCE;
 
-const NAME: &str = "source-controller";
+pub(super) const NAME: &str = "source-controller";
 
 /// Commit 2 scaled a controller to zero; it is held, and works again.
-fn held() -> Cluster {
+pub(super) fn held() -> Cluster {
     let mut cluster = owned();
     scaled_to_zero(&mut cluster);
     cluster
 }
 
-fn scaled_to_zero(cluster: &mut Cluster) {
+pub(super) fn scaled_to_zero(cluster: &mut Cluster) {
     commit(cluster, "main@sha1:2", NAME, "/spec/replicas", json!(0));
     let plan = after_a_while(cluster);
     assert_eq!(writes(&plan), [("hold", NAME), ("apply", NAME)]);
@@ -22,7 +22,7 @@ fn scaled_to_zero(cluster: &mut Cluster) {
     assert_eq!(writes(&cluster.plan()), []);
 }
 
-fn order(cluster: &mut Cluster, ahead: Duration) -> OffsetDateTime {
+pub(super) fn order(cluster: &mut Cluster, ahead: Duration) -> OffsetDateTime {
     // As the hub writes it.
     let order = rfc3339(cluster.now + ahead);
     let order = parse_rfc3339(&order);

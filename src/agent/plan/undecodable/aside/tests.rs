@@ -283,6 +283,26 @@ fn a_controller_that_gave_up_is_started_again() {
     );
 }
 
+/// W24: the object has no window, and its controller has one.
+#[test]
+fn a_controller_that_gave_up_is_left_in_a_window_of_its_own() {
+    let mut cluster = Cluster::working();
+    cluster.unreadable("a");
+    cluster.round();
+    cluster.now += Duration::seconds(3);
+    let name = "kustomize-controller";
+    let pod = cluster.pods.get_mut(name).unwrap();
+    pod.waiting = Some(("CrashLoopBackOff".to_owned(), String::new()));
+    let id = ObjectId::new(Kind::Deployment, "flux-system", name);
+    let until = rfc3339(cluster.now + Duration::hours(1));
+    let live = cluster.objects.get_mut(&id).unwrap();
+    live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
+    let plan = cluster.plan();
+    let actions = plan.steps.iter().map(|s| s.action.as_str());
+    let writes: Vec<&str> = actions.filter(|action| *action != "nudge").collect();
+    assert_eq!(writes, ["set-aside"]);
+}
+
 /// What keeps the agent from writing.
 type Put = fn(&mut Cluster, &ObjectId);
 
@@ -375,5 +395,36 @@ fn a_root_gets_the_value_that_it_had() {
             .map(|s| (s.action.as_str(), &s.target))
             .collect();
         assert_eq!(steps, [("apply", &id)], "{:?}", plan.findings);
+    }
+}
+
+/// F18: the clock was ahead when it was set aside, and was set right since.
+#[test]
+fn one_whose_beginning_is_ahead_is_given_back_all_the_same() {
+    for attempt in [1, 2] {
+        let mut cluster = Cluster::working();
+        let id = from_git(&mut cluster);
+        rest(&mut cluster);
+        let mut before = said(&cluster, &id).unwrap();
+        before.hold.attempt = attempt;
+        let marks = json!({HELD: before.text(), RECONCILE: "disabled"});
+        write(&mut cluster, &id, "/metadata/annotations", marks);
+        cluster.now -= Duration::days(1);
+        cluster.history.set_back(cluster.now);
+        let sync = cluster.install.sync.clone();
+        let root = cluster.objects.get_mut(&sync).unwrap();
+        root.fields["status"]["lastAttemptedRevision"] = json!("main@sha1:2");
+        if attempt == 2 {
+            let plan = cluster.plan();
+            assert_eq!(asides(&plan), [("set-aside", "a")]);
+            for step in &plan.steps {
+                cluster.act(step);
+            }
+            before.hold.since = rfc3339(cluster.now);
+            assert_eq!(said(&cluster, &id), Some(before));
+            assert_eq!(asides(&cluster.plan()), [], "once");
+            cluster.now += Duration::minutes(10);
+        }
+        assert_eq!(asides(&cluster.plan()), [("lift", "a")], "{attempt}");
     }
 }

@@ -1,0 +1,130 @@
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Uri};
+
+use super::*;
+use crate::agent::apply::tests::{crd_of_kustomizations, done_by};
+use crate::agent::plan::{self, Action, Observed, Step};
+
+const ALL: usize = 30;
+
+/// One that dies, and that Git brings.
+fn from_git(name: &str) -> Value {
+    json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {
+            "name": name, "namespace": "teams", "uid": name, "deletionTimestamp": "2026-01-01T00:00:10Z",
+            "finalizers": ["finalizers.fluxcd.io", "example.org/mine"],
+            "labels": {"kustomize.toolkit.fluxcd.io/name": "flux-system"},
+        },
+        "spec": {"path": "./"},
+    })
+}
+
+/// A Release at an API server with so many objects, which brings no more than ten in time, and of them only those before `end`:
+/// how many were asked for each time, which UIDs were let go, and what came of it.
+async fn released(end: usize) -> (Vec<usize>, Vec<String>, Outcome) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let limits = Arc::clone(&asked);
+    let answer = move |method: &Method, uri: &Uri| {
+        if *method != Method::GET {
+            return Some((200, json!({"metadata": {"name": "x"}})));
+        }
+        let query = uri.query().unwrap_or_default();
+        let field = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            let (_, value) = pairs.find(|(key, _)| *key == name)?;
+            value.parse::<usize>().ok()
+        };
+        let (limit, from) = (field("limit").unwrap(), field("continue").unwrap_or(0));
+        limits.lock().unwrap().push(limit);
+        if limit > 10 || from >= end {
+            return None;
+        }
+        let to = (from + limit).min(ALL);
+        let items: Vec<Value> = (from..to).map(|n| from_git(&n.to_string())).collect();
+        let next = if to < ALL {
+            to.to_string()
+        } else {
+            String::new()
+        };
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": next}, "items": items});
+        Some((200, list))
+    };
+    let step = Step {
+        action: Action::Release,
+        target: crd_of_kustomizations(),
+        cause: None,
+    };
+    let (calls, done) = done_by(&step, &Observed::default(), &[], answer).await;
+    let patches = calls.iter().filter(|(method, _)| *method == Method::PATCH);
+    let uids = patches.map(|(_, body)| body["metadata"]["uid"].as_str().unwrap().to_owned());
+    let limits = asked.lock().unwrap().clone();
+    (limits, uids.collect(), done.outcome)
+}
+
+fn uids(count: usize) -> Vec<String> {
+    (0..count).map(|n| n.to_string()).collect()
+}
+
+/// Hundreds of large objects neither fill the agent's memory nor hold their CRD for good.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_come_in_time_is_read_in_smaller_pages() {
+    assert_eq!(
+        released(ALL).await,
+        (vec![50, 10, 10, 10], uids(ALL), Outcome::Done)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_before_an_answer_failed_to_come_is_let_go() {
+    let late = "list kustomizations: the API server did not answer in 15 s";
+    assert_eq!(
+        released(10).await,
+        (
+            vec![50, 10, 10, 2],
+            uids(10),
+            Outcome::Unserved(late.to_owned())
+        )
+    );
+}
+
+/// Nothing of an object that Git brings but what its finalizers are taken by; and of another one what is applied again.
+#[test]
+fn no_more_of_an_object_is_kept_than_is_needed() {
+    let served = ApiResource {
+        group: "kustomize.toolkit.fluxcd.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
+        kind: "Kustomization".to_owned(),
+        plural: "kustomizations".to_owned(),
+    };
+    let inventory = json!({"entries": [{"id": "shop_settings__ConfigMap", "v": "v1"}]});
+    let status = json!({"inventory": inventory, "conditions": ["x".repeat(200 << 10)]});
+    let managed = json!([{"manager": "kubectl", "operation": "Update"}]);
+    let live = |mut object: Value, by_hand: bool| -> DynamicObject {
+        object["status"] = status.clone();
+        object["metadata"]["managedFields"] = managed.clone();
+        if by_hand {
+            object["metadata"]["labels"] = json!({});
+        }
+        serde_json::from_value(object).unwrap()
+    };
+    let traits = plan::tests::install().traits;
+    let mut found = Found::nothing(&served, traits, &[]);
+    found.add(live(from_git("a"), false), false);
+    found.add(live(from_git("b"), true), false);
+    let pinned = |name: &str| Pinned {
+        name: name.to_owned(),
+        namespace: "teams".to_owned(),
+        uid: Some(name.to_owned()),
+        others: vec!["example.org/mine".to_owned()],
+    };
+    assert_eq!(found.pinned, [pinned("a"), pinned("b")]);
+    let kept = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {"name": "b", "namespace": "teams", "labels": {}, "annotations": {}},
+        "spec": {"path": "./"}, "status": {"inventory": inventory},
+    });
+    assert_eq!(found.new, [kept]);
+}

@@ -1,0 +1,201 @@
+//! Applications between the root and the one that holds something back.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::super::{Owner, SERVER_SIDE, Shield, chain};
+use super::{
+    SERVER, after_a_while, application, bad_commit, do_all, held, live_without_word, looked_at,
+    owned, root_ignores, works_again, writes,
+};
+use crate::agent::engine::TRACKING;
+use crate::agent::plan::tests::Cluster;
+use crate::bundle::Kind;
+
+fn brought_by(by: &str, name: &str) -> Value {
+    json!({TRACKING: format!("{by}:argoproj.io/Application:argocd/{name}")})
+}
+
+fn engine(cluster: &mut Cluster) -> &mut Value {
+    let engine = cluster.applications.get_mut(&application("engine"));
+    engine.unwrap()
+}
+
+/// The root brings `platform`, which brings `engine`, which brings Argo CD itself.
+fn three_levels() -> Cluster {
+    let mut cluster = owned("engine");
+    let platform = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {
+            "name": "platform", "namespace": "argocd", "resourceVersion": "8",
+            "annotations": brought_by("linesman", "platform"),
+        },
+        "spec": {"syncPolicy": {"automated": {"selfHeal": true}}},
+    });
+    let id = application("platform");
+    cluster.applications.insert(id, platform);
+    looked_at(&mut cluster, "platform", "1");
+    engine(&mut cluster)["metadata"]["annotations"] = brought_by("platform", "engine");
+    cluster
+}
+
+fn left_alone(name: &str) -> Value {
+    json!({
+        "group": "argoproj.io", "kind": "Application", "namespace": "argocd", "name": name,
+        "jsonPointers": ["/spec/ignoreDifferences", "/spec/syncPolicy/syncOptions"],
+    })
+}
+
+/// W17, W18: what the root does not bring it cannot leave alone.
+#[test]
+fn what_brings_the_application_that_holds_lets_it_and_so_on_up_to_the_root() {
+    let mut cluster = three_levels();
+    let platform = application("platform");
+    let before = (root_ignores(&cluster), cluster.applications.clone());
+    bad_commit(&mut cluster, "engine", "2");
+    let plan = after_a_while(&mut cluster);
+    let told = [
+        ("shield", "linesman"),
+        ("shield", "platform"),
+        ("shield", "engine"),
+        ("hold", SERVER),
+        ("apply", SERVER),
+    ];
+    assert_eq!(writes(&plan), told, "from the root down");
+    do_all(&mut cluster, &plan);
+    works_again(&mut cluster);
+    cluster.history.faults.clear();
+    let spec = json!({
+        "ignoreDifferences": [left_alone("engine")],
+        "syncPolicy": {
+            "automated": {"selfHeal": true}, "syncOptions": ["RespectIgnoreDifferences=true"],
+        },
+    });
+    assert_eq!(cluster.applications[&platform]["spec"], spec);
+    let of_root = [before.0.clone(), vec![left_alone("platform")]].concat();
+    assert_eq!(root_ignores(&cluster), of_root);
+    let plan = cluster.plan();
+    assert_eq!((writes(&plan), plan.findings.as_slice()), (vec![], &[][..]));
+
+    // Somebody puts it back.
+    let live = cluster.applications.get_mut(&platform).unwrap();
+    live["spec"] = before.1[&platform]["spec"].clone();
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("shield", "platform")]);
+    do_all(&mut cluster, &plan);
+    assert_eq!(cluster.applications[&platform]["spec"], spec);
+    assert_eq!(writes(&cluster.plan()), []);
+
+    looked_at(&mut cluster, "engine", "3");
+    let plan = cluster.plan();
+    let given_back = [
+        ("lift", SERVER),
+        ("shield", "engine"),
+        ("shield", "platform"),
+        ("shield", "linesman"),
+    ];
+    assert_eq!(writes(&plan), given_back, "from the object up");
+    do_all(&mut cluster, &plan);
+    assert_eq!(root_ignores(&cluster), before.0);
+    for (id, was) in &before.1 {
+        let live = &cluster.applications[id];
+        assert_eq!(live["spec"], was["spec"], "{id}");
+        let words = &live["metadata"]["annotations"];
+        assert_eq!(*words, was["metadata"]["annotations"], "{id}");
+    }
+    assert_eq!(writes(&cluster.plan()), []);
+}
+
+#[test]
+fn a_chain_of_applications_has_an_end() {
+    let chained = |cluster: &Cluster| {
+        let (observed, from) = (cluster.observed(), application("engine"));
+        let all = chain(&cluster.install, &observed, &from).into_iter();
+        all.map(|id| id.name.clone()).collect::<Vec<String>>()
+    };
+    let by = |by: &str| {
+        let mut cluster = three_levels();
+        engine(&mut cluster)["metadata"]["annotations"] = brought_by(by, "engine");
+        cluster
+    };
+    assert_eq!(chained(&by("platform")), ["platform", "linesman"]);
+    assert_eq!(chained(&by("linesman")), ["linesman"]);
+    assert_eq!(chained(&by("engine")), ["engine"], "it brings itself");
+
+    let mut round = by("platform");
+    let live = round.applications.get_mut(&application("platform"));
+    live.unwrap()["metadata"]["annotations"] = brought_by("engine", "platform");
+    assert_eq!(chained(&round), ["platform", "engine"]);
+
+    let mut made = by("platform");
+    engine(&mut made)["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "name": "engines", "uid": "1",
+        "controller": true,
+    }]);
+    assert_eq!(chained(&made), [""; 0], "a set is told nothing");
+
+    let mut others = by("team_platform");
+    others.covered = Some(BTreeSet::new());
+    assert_eq!(chained(&others), [""; 0], "not the agent's");
+    others.covered = Some(["team".to_owned()].into());
+    let up = ["platform", "linesman"];
+    assert_eq!(chained(&others), up, "it is not known who brings that");
+}
+
+/// W34: what is gone for a moment is left alone when it is back.
+#[test]
+fn an_application_that_is_made_anew_is_found_left_alone() {
+    let mut cluster = three_levels();
+    bad_commit(&mut cluster, "engine", "2");
+    let plan = after_a_while(&mut cluster);
+    do_all(&mut cluster, &plan);
+    works_again(&mut cluster);
+    cluster.history.faults.clear();
+    cluster.applications.remove(&application("engine"));
+    let steps = cluster.plan().steps.into_iter();
+    let told = steps.filter(|s| s.target.kind == Kind::Application && !s.action.asks());
+    assert_eq!(told.collect::<Vec<_>>(), []);
+}
+
+/// With both options Argo CD before 3.4.5 tells nothing new of the Applications below.
+#[test]
+fn a_parent_that_applies_on_the_servers_side_gets_no_further_option() {
+    let options = json!([SERVER_SIDE]);
+    let live = json!({"spec": {"syncPolicy": {"syncOptions": options}}});
+    let shield = Shield {
+        below: [application("engine")].into(),
+        ..Shield::default()
+    };
+    let patch = shield.patch(&live, None);
+    assert_eq!(
+        patch["spec"],
+        json!({"ignoreDifferences": [left_alone("engine")]})
+    );
+    let spec = json!({
+        "ignoreDifferences": [left_alone("engine")], "syncPolicy": {"syncOptions": options},
+    });
+    let word = patch.pointer("/metadata/annotations");
+    let word = word.and_then(|all| all.get(super::HOLDS)?.as_str());
+    let said = Owner::of("argocd", word, &spec, &Value::Null);
+    assert_eq!((said.below, said.in_force), (shield.below, true));
+}
+
+/// An `ApplicationSet` takes annotations away that it did not put there.
+#[test]
+fn an_application_that_lost_its_word_alone_says_in_the_end_what_it_said_before() {
+    let mut cluster = held("engine");
+    let spec = engine(&mut cluster)["spec"].clone();
+    for _ in 0..2 {
+        live_without_word(&mut cluster);
+        let plan = cluster.plan();
+        assert_eq!(writes(&plan), [("shield", "engine")]);
+        do_all(&mut cluster, &plan);
+        assert_eq!(engine(&mut cluster)["spec"], spec);
+    }
+    looked_at(&mut cluster, "engine", "3");
+    let plan = cluster.plan();
+    do_all(&mut cluster, &plan);
+    let before = json!([{"kind": "Secret", "jsonPointers": ["/data"]}]);
+    assert_eq!(engine(&mut cluster)["spec"]["ignoreDifferences"], before);
+}
