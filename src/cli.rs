@@ -40,9 +40,14 @@ mod whoami;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand, ValueEnum};
+use tokio::runtime::{Builder, Runtime};
+
+/// What still runs in a thread of its own at the end has so long: a file whose mount does not answer keeps no process.
+const LEFT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Adopt a cluster:
@@ -226,8 +231,8 @@ fn no_filter(error: &crate::telemetry::NoFilter) -> exit::Failure {
 
 fn dispatch(verb: Verb) -> Result<()> {
     match verb {
-        Verb::Hub(args) => on_all_cores()?.block_on(hub::run(*args)),
-        Verb::Agent(args) => on_all_cores()?.block_on(agent::run(*args)),
+        Verb::Hub(args) => to_the_end(on_all_cores()?, hub::run(*args)),
+        Verb::Agent(args) => to_the_end(on_all_cores()?, agent::run(*args)),
         Verb::Login(args) => briefly(login::run(args)),
         Verb::Logout(args) => briefly(logout::run(args)),
         Verb::Whoami(args) => briefly(whoami::run(args)),
@@ -243,7 +248,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Line(args) => briefly(line::run(args)),
         Verb::Heal(verb) => briefly(heal::run(verb)),
         // A long record is read and hashed on all of them.
-        Verb::Audit(verb) => until_interrupted(&on_all_cores()?, audit::run(verb)),
+        Verb::Audit(verb) => until_interrupted(on_all_cores()?, audit::run(verb)),
         Verb::Manifests(args) => manifests::run(&args),
         Verb::Doctor(args) => briefly(doctor::run(args)),
         Verb::Completion(args) => completion::run(&args),
@@ -251,8 +256,8 @@ fn dispatch(verb: Verb) -> Result<()> {
     }
 }
 
-fn on_all_cores() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+fn on_all_cores() -> Result<Runtime> {
+    Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("start the runtime")
@@ -260,26 +265,30 @@ fn on_all_cores() -> Result<tokio::runtime::Runtime> {
 
 /// Runs an operator's verb; Ctrl-C ends it with 130.
 fn briefly<T>(verb: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
-    until_interrupted(&runtime, verb)
+    until_interrupted(runtime, verb)
 }
 
-fn until_interrupted<T>(
-    runtime: &tokio::runtime::Runtime,
-    verb: impl Future<Output = Result<T>>,
-) -> Result<T> {
+fn until_interrupted<T>(runtime: Runtime, verb: impl Future<Output = Result<T>>) -> Result<T> {
     // First, so that it listens before the verb does anything.
     let interrupted = interrupt::listen()?;
-    runtime.block_on(async {
+    to_the_end(runtime, async {
         tokio::select! {
             biased;
             Ok(()) = interrupted => Err(exit::Failure::interrupted().into()),
             result = verb => result,
         }
     })
+}
+
+/// Runs it, and lets go of what hangs behind it: the runtime's own end would wait for that without limit.
+fn to_the_end<T>(runtime: Runtime, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let result = runtime.block_on(work);
+    runtime.shutdown_timeout(LEFT);
+    result
 }
 
 #[cfg(test)]

@@ -3,13 +3,16 @@
 mod tail;
 mod verify;
 
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
 use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{Column, Output, counted, emit, list, progress_line};
+use super::progress::Ticker;
 use super::session::Replacement;
 use super::{duration, output};
 use crate::client::{AuditFilter, AuditPlace, Client};
@@ -185,13 +188,13 @@ async fn each_behind(
     client: &Client,
     filter: &AuditFilter,
     after: i64,
-    mut take: impl FnMut(&str) -> Result<()>,
+    mut take: impl FnMut(&[AuditView]) -> Result<()>,
 ) -> Result<usize> {
     let (mut place, mut count) = (Some(AuditPlace::After(after)), 0);
     while let Some(from) = place {
         let (records, next) = client.audit_page(filter, &from).await?;
         (place, count) = (next, count + records.len());
-        take(&lines(&records)?)?;
+        take(&records)?;
     }
     Ok(count)
 }
@@ -200,17 +203,34 @@ async fn export(args: ExportArgs) -> Result<()> {
     let client = args.connect.client().await?;
     let filter = args.filter.filter();
     let mut file = args.file.as_deref().map(Replacement::open).transpose()?;
-    let exported = each_behind(&client, &filter, args.after, |text| match &mut file {
-        Some(file) => file.add(text.as_bytes()),
-        None => emit(text),
+    // Whoever sees the records needs no word of them.
+    let unseen = file.is_some() || !io::stdout().is_terminal();
+    let (mut ticker, mut last) = (Ticker::start(Instant::now()), None);
+    let exported = each_behind(&client, &filter, args.after, |records| {
+        let text = lines(records)?;
+        match &mut file {
+            Some(file) => file.add(text.as_bytes())?,
+            None => emit(&text)?,
+        }
+        last = records.last().map(reached).or_else(|| last.take());
+        if unseen && ticker.is_due(Instant::now()) {
+            ticker.say(last.as_deref().unwrap_or("no record yet"));
+        }
+        Ok(())
     });
     let count = exported.await?;
+    drop(ticker);
     if let (Some(file), Some(path)) = (file, args.file) {
         file.done()?;
         let records = counted(count, "record");
         progress_line(&format!("{records} in {}", path.display()));
     }
     Ok(())
+}
+
+/// How far an export is.
+fn reached(record: &AuditView) -> String {
+    format!("record {}, {}", record.seq, record.at)
 }
 
 /// A chain that does not hold.

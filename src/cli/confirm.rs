@@ -1,5 +1,6 @@
 //! Asks whoever sits at the terminal before something is done that cannot simply be undone.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, IsTerminal as _};
 
 use anyhow::{Context as _, Result};
@@ -56,9 +57,34 @@ fn answered(question: &Question<'_>, from: &mut impl BufRead) -> Result<()> {
     Err(Failure::new(Code::Failed, "not confirmed; nothing was changed", "").into())
 }
 
+/// The command line of these words, as a shell reads it.
+pub(super) fn command(words: &[String]) -> String {
+    let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> Cow<'_, str> {
+    // What no shell takes for more than itself.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''")).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A reason is several words, and may hold what a shell would run.
+    #[test]
+    fn a_command_is_read_by_a_shell_as_it_was_given() {
+        let words = ["linesman", "x", "--reason", "Ada's $(id)", "a=b", ""].map(str::to_owned);
+        assert_eq!(
+            command(&words),
+            r"linesman x --reason 'Ada'\''s $(id)' a=b ''"
+        );
+    }
 
     #[test]
     fn only_the_word_itself_goes_on() {

@@ -57,15 +57,17 @@ pub(super) struct Connect {
 /// kubeconfig, and must not show one hub's token to another.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Environment {
+    hub: bool,
     token_file: bool,
     ca: bool,
 }
 
-/// Of a command with the flags `--token-file` and `--ca`, read before they are taken from its matches.
+/// Of a command that takes a hub, `--token-file` and `--ca`, read before they are taken from its matches.
 impl clap::FromArgMatches for Environment {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let gave = |id| matches.value_source(id) == Some(ValueSource::EnvVariable);
         Ok(Self {
+            hub: gave("hub"),
             token_file: gave("token_file"),
             ca: gave("ca"),
         })
@@ -178,6 +180,26 @@ impl Connect {
         self.access().await?.user_client()
     }
 
+    /// These flags as they were given. What the environment gave, it gives again.
+    pub(super) fn typed(&self) -> Vec<String> {
+        let shown = |path: &PathBuf| path.display().to_string();
+        let flags = [
+            ("--hub", self.hub.clone(), self.environment.hub),
+            (
+                "--token-file",
+                self.token_file.as_ref().map(shown),
+                self.environment.token_file,
+            ),
+            ("--ca", self.ca.as_ref().map(shown), self.environment.ca),
+        ];
+        flags
+            .into_iter()
+            .filter(|(_, _, environment)| !environment)
+            .filter_map(|(flag, value, _)| Some([flag.to_owned(), value?]))
+            .flatten()
+            .collect()
+    }
+
     /// Refuses a command line that would read stdin twice: `flag` names the input beside the token.
     pub(super) fn leaves_stdin_to(&self, path: &Path, flag: &str) -> Result<(), Failure> {
         if !is_stdin(path) || !self.token_file.as_deref().is_some_and(is_stdin) {
@@ -216,9 +238,7 @@ impl Access {
 
     /// A client whose session renews itself, however long the command runs.
     pub(super) fn client(&self) -> Result<Client> {
-        let token = self.token.clone();
-        let client = Client::new(client::address(&self.hub)?, self.ca.as_deref(), token)?;
-        let client = client.telling(progress::slow);
+        let client = client_to(&self.hub, self.ca.as_deref(), self.token.clone())?;
         Ok(match &self.token {
             // One that is due is the caller's to renew, who tells how that went.
             Some(token) if self.renews && !self.renewable => {
@@ -228,6 +248,16 @@ impl Access {
             _ => client,
         })
     }
+}
+
+/// A client of a hub, as every verb has it: it tells whoever waits of a call that is not answered soon.
+pub(super) fn client_to(
+    hub: &str,
+    ca: Option<&str>,
+    token: Option<Secret<String>>,
+) -> Result<Client> {
+    let client = Client::new(client::address(hub)?, ca, token)?;
+    Ok(client.telling(progress::slow))
 }
 
 /// One spelling for one hub.

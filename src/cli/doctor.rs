@@ -78,9 +78,8 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let access = args.connect.found()?;
     let mut report = Report::new(args.output.output);
     let mut client = access.client()?;
-    let (network, answers) = local::network(&access.hub, &client).await;
-    report.add("local", network)?;
-    if answers {
+    let told = |check| report.add("local", vec![check]);
+    if local::network(&access.hub, &client, told).await? {
         // Only now, so that a hub that cannot be reached is told as such.
         let access = match access.clone().renewed().await {
             Ok(renewed) => {

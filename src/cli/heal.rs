@@ -1,12 +1,14 @@
 //! `linesman heal`: what was broken in a cluster, and how and how fast it was mended.
 
 use anyhow::Result;
+use uuid::Uuid;
 
 use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{
-    self, Column, Format, Output, ago, document, done, emit, list, progress_line, rows_text,
+    self, Column, Format, Output, ago, document, done, emit, list, progress_line, rows_text, tame,
 };
+use crate::client::Client;
 use crate::clock;
 use crate::wire::api::{ToldHeal, ToldHealRecord, Took};
 use crate::wire::id::ClusterName;
@@ -87,7 +89,7 @@ pub(super) struct CloseArgs {
     output: Output,
 }
 
-/// How far back `heal show` and `heal close` look.
+/// How far back `heal show` and `heal close` look for a part of an id.
 const HISTORY: usize = 5_000;
 
 const COLUMNS: [Column<ToldHeal>; 14] = [
@@ -128,9 +130,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::Show(args) => {
-            let client = args.connect.client().await?;
-            let heals = client.heals(None, HISTORY).await?;
-            let heal = &client.heal(&find(&heals, &args.id)?.heal.id).await?;
+            let heal = &named(&args.connect.client().await?, &args.id).await?;
             emit(&match args.output.output {
                 format @ (Format::Json | Format::Yaml) => document(format, heal)?,
                 Format::Name => format!("{}\n", heal.heal.id),
@@ -143,8 +143,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
 
 async fn close(args: &CloseArgs) -> Result<()> {
     let client = args.connect.client().await?;
-    let heals = client.heals(None, HISTORY).await?;
-    let before = find(&heals, &args.id)?;
+    let before = named(&client, &args.id).await?;
     let (class, cluster) = (&before.heal.class, &before.cluster);
     let after = client.close_heal(&before.heal.id, &args.reason).await?;
     let told = if after.heal.result == before.heal.result {
@@ -156,7 +155,19 @@ async fn close(args: &CloseArgs) -> Result<()> {
     done(args.output.output, &after.heal.id, &after)
 }
 
-fn find<'a>(heals: &'a [ToldHeal], id: &str) -> Result<&'a ToldHeal, Failure> {
+/// The heal of this id, be it the oldest, or the one among the newest whose id this is a part of.
+async fn named(client: &Client, id: &str) -> Result<ToldHeal> {
+    let id = if let Ok(whole) = Uuid::try_parse(id) {
+        whole.to_string()
+    } else {
+        let heals = client.heals(None, HISTORY).await?;
+        find(&heals, id, HISTORY)?.heal.id.clone()
+    };
+    Ok(client.heal(&id).await?)
+}
+
+/// `looked` = how many were asked for: where there are as many, older ones may be left.
+fn find<'a>(heals: &'a [ToldHeal], id: &str, looked: usize) -> Result<&'a ToldHeal, Failure> {
     // A script's variable that is not set names none, and not the only one that there is.
     let fits =
         |h: &&ToldHeal| !id.is_empty() && (h.heal.id.starts_with(id) || h.heal.id.ends_with(id));
@@ -167,6 +178,11 @@ fn find<'a>(heals: &'a [ToldHeal], id: &str) -> Result<&'a ToldHeal, Failure> {
             Code::Usage,
             format!("'{id}' names more than one heal"),
             "give more of the id: linesman heal list -o name",
+        )),
+        (None, _) if heals.len() >= looked => Err(Failure::new(
+            Code::NotFound,
+            format!("no heal '{id}' among the newest {looked}"),
+            "give the whole id: linesman heal list CLUSTER -o name",
         )),
         (None, _) => Err(Failure::new(
             Code::NotFound,
@@ -283,7 +299,7 @@ fn describe(view: &ToldHeal) -> String {
     );
     text.push_str("\nevidence\n");
     for line in heal.evidence.lines() {
-        text.extend(["  ", line, "\n"]);
+        text.extend(["  ", &*tame(line), "\n"]);
     }
     text.push_str(&around(&heal.scene));
     text.push('\n');

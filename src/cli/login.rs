@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::connect::{Access, Environment, canonical, read_ca, read_code, read_token};
+use super::connect::{Access, Environment, canonical, client_to, read_ca, read_code, read_token};
 use super::exit::{Code, Failure};
 use super::output::progress_line;
 use super::session::{self, Session};
-use crate::client::Client;
 use crate::wire::api::{SessionAnswer, TokenRequest};
 
 const EXAMPLES: &str = "\
@@ -104,7 +103,7 @@ fn of_answer(answer: SessionAnswer, ca: Option<String>) -> Session {
 }
 
 async fn by_provider(args: &Args, hub: &str, ca: Option<&str>) -> Result<SessionAnswer> {
-    let client = Client::new(crate::client::address(hub)?, ca, None)?;
+    let client = client_to(hub, ca, None)?;
     if !client.info().await?.oidc {
         return Err(Failure::new(
             Code::Denied,
@@ -124,7 +123,7 @@ async fn by_provider(args: &Args, hub: &str, ca: Option<&str>) -> Result<Session
 
 async fn by_code(hub: &str, ca: Option<&str>, file: &Path) -> Result<SessionAnswer> {
     let code = read_code(file)?;
-    let client = Client::new(crate::client::address(hub)?, ca, None)?;
+    let client = client_to(hub, ca, None)?;
     let asked = TokenRequest::LoginCode {
         login_code: code.into_inner(),
     };

@@ -5,10 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::timeout;
 
-use super::connect::canonical;
+use super::connect::{canonical, client_to};
 use super::output::progress_line;
 use super::session::{self, Session};
-use crate::client::{self, Client};
 use crate::wire::api::EndSession;
 
 /// A hub that is away does not keep anyone from logging out.
@@ -72,7 +71,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
 }
 
 async fn end(hub: &str, session: &Session, refresh: &str) -> Result<()> {
-    let client = Client::new(client::address(hub)?, session.ca.as_deref(), None)?;
+    let client = client_to(hub, session.ca.as_deref(), None)?;
     let end = EndSession {
         refresh_token: refresh.to_owned(),
     };

@@ -40,6 +40,17 @@ pub(super) struct Output {
     pub output: Format,
 }
 
+impl Output {
+    /// The flag as it was given; nothing where it says what is meant without it.
+    pub(super) fn typed(&self) -> Vec<String> {
+        let form = self.output.to_possible_value();
+        let form = form.filter(|_| self.output != Format::Table);
+        form.map_or_else(Vec::new, |form| {
+            vec!["-o".to_owned(), form.get_name().to_owned()]
+        })
+    }
+}
+
 /// One column of a table of `T`.
 pub(super) struct Column<T> {
     pub title: &'static str,

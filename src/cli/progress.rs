@@ -1,7 +1,7 @@
 //! The steps of an adoption as they happen: a spinner on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use time::OffsetDateTime;
@@ -22,16 +22,9 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn start(first: &str) -> Self {
-        let terminal = paints(io::stderr().is_terminal());
-        let spinner = terminal.then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            bar.set_style(ProgressStyle::default_spinner());
-            bar.enable_steady_tick(Duration::from_millis(120));
-            bar
-        });
         let mut progress = Self {
             told: Vec::new(),
-            spinner,
+            spinner: spinner(),
             said: String::new(),
             started: clock::now(),
         };
@@ -83,11 +76,88 @@ impl Progress {
     }
 }
 
-/// A call that is not answered yet, for whoever sits at the terminal. Its line may hold a spinner, which draws itself again
-/// on the next one.
+/// None where no terminal shows one.
+fn spinner() -> Option<ProgressBar> {
+    paints(io::stderr().is_terminal()).then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(ProgressStyle::default_spinner());
+        bar.enable_steady_tick(Duration::from_millis(120));
+        bar
+    })
+}
+
+/// A call that is not answered yet, for whoever sits at the terminal.
 pub(super) fn slow(operation: &str) {
+    waits(&format!("{operation}: no answer yet"));
+}
+
+/// What is waited for, in the same way. Its line may hold a spinner, which draws itself again on the next one.
+pub(super) fn waits(text: &str) {
     if io::stderr().is_terminal() {
-        progress_line_anew(&format!("{operation}: no answer yet"));
+        progress_line_anew(text);
+    }
+}
+
+/// How far something long is, for whoever sits at the terminal; nothing of it is left at the end.
+pub(super) struct Ticker {
+    pace: Pace,
+    seen: bool,
+    spinner: Option<ProgressBar>,
+}
+
+impl Ticker {
+    pub(super) fn start(now: Instant) -> Self {
+        Self {
+            pace: Pace::start(now),
+            seen: io::stderr().is_terminal(),
+            spinner: None,
+        }
+    }
+
+    /// Whether to say it now; never where nobody sees it.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        self.seen && self.pace.is_due(now)
+    }
+
+    pub(super) fn say(&mut self, text: &str) {
+        if self.spinner.is_none() {
+            self.spinner = spinner();
+        }
+        match &self.spinner {
+            Some(bar) => bar.set_message(tame(text).into_owned()),
+            None => progress_line(text),
+        }
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.spinner {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// From the second second on, once a second at most.
+struct Pace {
+    next: Instant,
+}
+
+impl Pace {
+    const EVERY: Duration = Duration::from_secs(1);
+
+    fn start(now: Instant) -> Self {
+        Self {
+            next: now + Self::EVERY,
+        }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = now >= self.next;
+        if due {
+            self.next = now + Self::EVERY;
+        }
+        due
     }
 }
 
@@ -150,6 +220,24 @@ mod tests {
             reason: reason.to_owned(),
             at: at.to_owned(),
         }
+    }
+
+    /// What is over soon is not told of, and what takes minutes is once a second, however often it asks.
+    #[test]
+    fn what_takes_long_is_told_of_once_a_second() {
+        let began = Instant::now();
+        let ticker = |seen| Ticker {
+            pace: Pace::start(began),
+            seen,
+            spinner: None,
+        };
+        let told = |mut ticker: Ticker, times: &[u64]| -> Vec<u64> {
+            let is_due = |at: &u64| ticker.is_due(began + Duration::from_millis(*at));
+            times.iter().copied().filter(is_due).collect()
+        };
+        let times = [0, 999, 1_000, 1_001, 1_999, 2_500, 3_499, 3_500, 60_000];
+        assert_eq!(told(ticker(true), &times), [1_000, 2_500, 3_500, 60_000]);
+        assert_eq!(told(ticker(false), &times), [0_u64; 0]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod adopt;
 mod audit;
 mod database;
 mod githost;
+mod heals;
 mod hub;
 mod import;
 mod later;

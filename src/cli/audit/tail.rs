@@ -43,7 +43,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let last = match args.after {
         Some(after) if args.follow => Some(after),
         Some(after) => {
-            let printed = each_behind(&client, &filter, after, emit);
+            let printed = each_behind(&client, &filter, after, |records| emit(&lines(records)?));
             return printed.await.map(drop);
         }
         None => newest(&client, &filter, args.last).await?,

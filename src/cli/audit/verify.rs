@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
@@ -15,7 +16,8 @@ use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::hub::database;
 use crate::cli::output::{Format, Output, done, emit};
-use crate::client::Client;
+use crate::cli::progress::Ticker;
+use crate::client::{AuditFilter, Client};
 use crate::hub::audit::chain::{self, Broken, Follower, Hashed, Head};
 use crate::hub::store::{Store, postgres::Postgres, sqlite::Sqlite};
 use crate::hub::trust;
@@ -241,6 +243,17 @@ impl Source {
         }
     }
 
+    /// The number of the last record, as far as that is known.
+    async fn last(&self) -> Option<i64> {
+        match self {
+            Self::Database { store, .. } => store.audit_head().await.ok()?.map(|row| row.seq),
+            Self::Hub { client, .. } => {
+                let newest = client.audit(&AuditFilter::default(), 1).await.ok()?;
+                newest.first().map(|record| record.seq)
+            }
+        }
+    }
+
     async fn lines(&self, after: i64, limit: u32) -> Result<Vec<u8>> {
         Ok(match self {
             Self::Database { store, .. } => store.audit_lines(after, limit).await?,
@@ -304,6 +317,7 @@ async fn checked(
 
 async fn whole(source: &Arc<Source>, mut follower: Follower) -> Result<Result<Whole, Broken>> {
     let (mut reading, mut records) = (Reading::default(), 0);
+    let (mut ticker, mut last) = (Ticker::start(Instant::now()), None);
     loop {
         let page = reading.next(source, follower.seq()).await?;
         if page.is_empty() {
@@ -313,6 +327,13 @@ async fn whole(source: &Arc<Source>, mut follower: Follower) -> Result<Result<Wh
             return Ok(Err(why));
         }
         records += page.len();
+        if ticker.is_due(Instant::now()) {
+            // Asked for once, and only where it is shown: the hub puts the question on record.
+            if last.is_none() {
+                last = Some(source.last().await);
+            }
+            ticker.say(&reached(follower.seq(), last.flatten()));
+        }
         if page.len() < PAGE {
             // The end was there; what came since is read from here on.
             reading = Reading::default();
@@ -323,6 +344,14 @@ async fn whole(source: &Arc<Source>, mut follower: Follower) -> Result<Result<Wh
         records,
         anchors,
     }))
+}
+
+/// How far the chain was followed. Records that came meanwhile are behind the last one that was asked for.
+fn reached(seq: i64, last: Option<i64>) -> String {
+    match last.filter(|last| seq <= *last) {
+        Some(last) => format!("record {seq} of {last}"),
+        None => format!("record {seq}"),
+    }
 }
 
 /// Pages read ahead, in order. Numbers have no gaps, so each page's beginning is known before the one below is there.

@@ -3,9 +3,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IsTerminal as _, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
@@ -54,9 +54,12 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         .await?;
     session::replace(&place.join("known_hosts"), catalog.known_hosts.as_bytes())?;
     let ssh = ssh_command(&place);
+    let (url, shown) = (&catalog.url, args.directory.display());
     if there {
+        progress_line(&format!("fetching {url} into {shown}"));
         mend(&args.directory, &catalog, &ssh)?;
     } else {
+        progress_line(&format!("cloning {url} into {shown}"));
         clone(&args.directory, &catalog, &ssh)?;
     }
     name_author(
@@ -65,8 +68,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         client.base().host_str().unwrap_or("linesman"),
     )?;
     progress_line(&format!(
-        "the catalog is in {}, on branch {}",
-        args.directory.display(),
+        "the catalog is in {shown}, on branch {}",
         catalog.branch
     ));
     progress_line("next:  edit, then: linesman catalog lint && git commit -a && git push");
@@ -142,12 +144,13 @@ fn key(place: &Path, comment: &str) -> Result<String> {
     Ok(pair.public().openssh(comment)?)
 }
 
-/// ssh with this key and these host keys, and no others.
+/// ssh with this key and these host keys, and no others; it ends by itself where nothing answers.
 fn ssh_command(place: &Path) -> String {
     let quote = |name: &str| quoted(&place.join(name));
     format!(
         "ssh -i {} -o IdentitiesOnly=yes -o IdentityAgent=none -o UserKnownHostsFile={} \
-         -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes -o UpdateHostKeys=no",
+         -o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes -o UpdateHostKeys=no \
+         -o ConnectTimeout=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=3",
         quote("id_ed25519"),
         quote("known_hosts")
     )
@@ -159,13 +162,21 @@ fn quoted(path: &Path) -> String {
 }
 
 fn clone(directory: &Path, catalog: &CatalogView, ssh: &str) -> Result<()> {
-    let mut args: Vec<OsString> = ["clone", "--quiet", "--branch"]
+    let mut args = ["clone", how_told(), "--branch", &catalog.branch, "--config"]
         .map(OsString::from)
         .to_vec();
-    args.extend([catalog.branch.as_str(), "--config"].map(OsString::from));
     args.extend([format!("core.sshCommand={ssh}"), catalog.url.clone()].map(OsString::from));
     args.push(directory.into());
-    git(None, &args, Some(ssh)).context("clone the catalog")
+    git(None, &args, Some(ssh)).with_context(|| format!("clone the catalog from {}", catalog.url))
+}
+
+/// git shows how far it is to whoever sits at the terminal.
+fn how_told() -> &'static str {
+    if io::stderr().is_terminal() {
+        "--progress"
+    } else {
+        "--quiet"
+    }
 }
 
 /// An existing clone of this catalog gets today's key, host keys and address.
@@ -174,7 +185,8 @@ fn mend(directory: &Path, catalog: &CatalogView, ssh: &str) -> Result<()> {
     set(["config", "core.sshCommand", ssh]).context("set core.sshCommand of the clone")?;
     let origin = ["remote", "set-url", "origin", catalog.url.as_str()].map(OsString::from);
     git(Some(directory), &origin, None).context("set the clone's origin")?;
-    set(["fetch", "--quiet", "origin"]).context("fetch the catalog")
+    set(["fetch", how_told(), "origin"])
+        .with_context(|| format!("fetch the catalog from {}", catalog.url))
 }
 
 /// git refuses to commit for nobody; a name that the user chose is left alone.
@@ -204,17 +216,49 @@ fn git(directory: Option<&Path>, args: &[OsString], ssh: Option<&str>) -> Result
         Some(ssh) => command.env("GIT_SSH_COMMAND", ssh),
         None => command.env_remove("GIT_SSH_COMMAND"),
     };
-    let output = command.output().map_err(|e| {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut running = command.stderr(Stdio::piped()).spawn().map_err(|e| {
         let next = "install git and an SSH client (Debian: apt-get install git openssh-client)";
         Failure::new(Code::Failed, format!("run git: {e}"), next)
     })?;
-    if output.status.success() {
+    let said = running.stderr.take().map(heard).transpose();
+    let ended = running.wait().context("wait for git")?;
+    let said = said.context("read what git says")?.unwrap_or_default();
+    if ended.success() {
         return Ok(());
     }
-    let said: Vec<String> = String::from_utf8_lossy(&output.stderr)
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    Err(failed(&said).into())
+}
+
+/// As much of what git says as is kept for the error.
+const KEPT: usize = 16 << 10;
+
+/// What git says, to the end of it; shown as it comes where somebody sits at the terminal.
+fn heard(mut from: impl Read) -> io::Result<Vec<u8>> {
+    let seen = io::stderr().is_terminal();
+    let (mut said, mut next) = (Vec::new(), [0; 4 << 10]);
+    loop {
+        let read = match from.read(&mut next) {
+            Ok(0) => return Ok(said),
+            Ok(read) => next.get(..read).unwrap_or_default(),
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        if seen {
+            // A terminal that is gone does not end the work.
+            let _shown = io::stderr().write_all(read);
+        }
+        said.extend_from_slice(read);
+        said.drain(..said.len().saturating_sub(KEPT));
+    }
+}
+
+/// The last of what git said, and what to do about it.
+fn failed(said: &[u8]) -> Failure {
+    let said = String::from_utf8_lossy(said);
+    // Each step of its progress stands behind a carriage return.
+    let lines = said.split(['\n', '\r']).map(str::trim_end);
+    let said: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
     let next = if said
         .iter()
         .any(|l| l.contains("cannot run ssh") || l.contains("ssh: not found"))
@@ -233,15 +277,8 @@ fn git(directory: Option<&Path>, args: &[OsString], ssh: Option<&str>) -> Result
     } else {
         "check that this machine reaches the hub's Git port: linesman doctor"
     };
-    let last = said
-        .iter()
-        .rev()
-        .take(4)
-        .rev()
-        .cloned()
-        .collect::<Vec<_>>()
-        .join("; ");
-    Err(Failure::new(Code::Failed, format!("git: {last}"), next).into())
+    let last = said.get(said.len().saturating_sub(4)..).unwrap_or_default();
+    Failure::new(Code::Failed, format!("git: {}", last.join("; ")), next)
 }
 
 #[cfg(test)]
@@ -288,5 +325,30 @@ mod tests {
             "{command}"
         );
         assert!(command.contains("StrictHostKeyChecking=yes"));
+        // Nobody else ends one that waits for a peer which says nothing.
+        assert!(
+            command
+                .ends_with("ConnectTimeout=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=3")
+        );
+    }
+
+    /// What the error names is git's last words, also behind the steps of its progress.
+    #[test]
+    fn the_last_words_are_kept_of_much_that_git_says() {
+        let steps: Vec<String> = (0..9_000)
+            .map(|n| format!("Receiving objects: {n}\r"))
+            .collect();
+        let said = steps.concat() + "done.\n\nHost key verification failed.\r\nfatal: no more\n";
+        let kept = heard(said.as_bytes()).unwrap();
+        assert_eq!(kept.len(), KEPT);
+        let failure = failed(&kept);
+        assert_eq!(
+            failure.message,
+            "git: Receiving objects: 8999; done.; Host key verification failed.; fatal: no more"
+        );
+        assert!(
+            failure.next.contains("another server answers"),
+            "{failure:?}"
+        );
     }
 }

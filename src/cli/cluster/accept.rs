@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::{Engine, add};
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, command, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, Output, document, emit, progress_line};
-use crate::wire::api::{AcceptRequest, Acceptance, UnknownAgentView};
+use crate::wire::api::{AcceptRequest, Acceptance, EngineKind, UnknownAgentView};
 use crate::wire::id::Digest;
 
 const EXAMPLES: &str = "\
@@ -62,7 +62,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     if !args.asks.yes {
         let agents = client.unknown_agents().await?;
         let agent = agents.iter().find(|a| a.fingerprint == args.fingerprint);
-        ask(agent, &args)?;
+        confirm(&question(agent, &args)?)?;
     }
     let asked = AcceptRequest {
         fingerprint: args.fingerprint,
@@ -105,7 +105,7 @@ fn told(accepted: &Acceptance) -> Vec<String> {
     lines
 }
 
-fn ask(agent: Option<&UnknownAgentView>, args: &Args) -> Result<()> {
+fn question<'a>(agent: Option<&'a UnknownAgentView>, args: &Args) -> Result<Question<'a>> {
     let print = &args.fingerprint;
     let Some(agent) = agent else {
         return Err(Failure::new(
@@ -123,18 +123,93 @@ fn ask(agent: Option<&UnknownAgentView>, args: &Args) -> Result<()> {
     if args.replace {
         means.push(format!("Other identity keys of {name} end."));
     }
+    if args.engine.is_none() {
+        let engine = EngineKind::Flux;
+        means.push(format!(
+            "Where the hub has no record of {name}, it is recorded with {engine}: no --engine was named."
+        ));
+    }
     means.push("Compare the fingerprint with what the agent's log says.".to_owned());
-    confirm(&Question {
+    Ok(Question {
         doing: format!("accepting {print}"),
         means,
         word: (name.as_str(), "the cluster's name"),
-        unasked: format!("linesman cluster accept {print} --yes"),
+        unasked: unasked(args),
     })
+}
+
+/// All that was given: without the engine the cluster would be handed over to another one, without a reason none is on record.
+fn unasked(args: &Args) -> String {
+    let print = args.fingerprint.as_str();
+    let mut words = ["linesman", "cluster", "accept", print]
+        .map(str::to_owned)
+        .to_vec();
+    let mut flag = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    if let Some(engine) = args.engine {
+        flag("--engine", EngineKind::from(engine).to_string());
+    }
+    if let Some(bundle) = &args.bundle {
+        flag("--bundle", bundle.to_string());
+    }
+    for (key, value) in &args.labels {
+        flag("--label", format!("{key}={value}"));
+    }
+    if !args.reason.is_empty() {
+        flag("--reason", args.reason.clone());
+    }
+    words.extend(args.replace.then(|| "--replace".to_owned()));
+    words.extend(args.connect.typed());
+    words.extend(args.output.typed());
+    words.push("--yes".to_owned());
+    command(&words)
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What is to be typed, and as what an agent is recorded that nobody named an engine for.
+    fn asked(line: &str) -> (String, Vec<String>) {
+        let words = ["accept", "SHA256:new"].into_iter();
+        let Line { args } = Line::parse_from(words.chain(line.split_whitespace()));
+        let agent = UnknownAgentView {
+            fingerprint: "SHA256:new".to_owned(),
+            cluster: "eu1".parse().unwrap(),
+            reason: "unknown-identity".to_owned(),
+            address: "192.0.2.7:1".to_owned(),
+            incarnation: None,
+            first_seen: "2026-01-01T00:00:00Z".to_owned(),
+            last_seen: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let question = question(Some(&agent), &args).unwrap();
+        let means = question.means.into_iter();
+        let recorded = means.filter(|line| line.contains("recorded")).collect();
+        (question.unasked, recorded)
+    }
+
+    #[test]
+    fn the_command_that_does_not_ask_is_the_whole_one() {
+        let given = "--engine argocd --label env=prod --label team=a --reason restored --replace --hub hub.x -o json";
+        let (unasked, recorded) = asked(given);
+        let whole = format!("linesman cluster accept SHA256:new {given} --yes");
+        assert_eq!((unasked, recorded), (whole, Vec::new()));
+        let (unasked, recorded) = asked("");
+        assert_eq!(unasked, "linesman cluster accept SHA256:new --yes");
+        assert_eq!(
+            recorded,
+            [
+                "Where the hub has no record of eu1, it is recorded with flux: no --engine was named."
+            ]
+        );
+    }
 
     #[test]
     fn an_acceptance_says_what_ended_and_what_the_catalog_lacks() {

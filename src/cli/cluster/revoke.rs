@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, command, confirm};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Format, Output, document, emit, phase, progress_line};
 use crate::wire::api::{Revocation, RevokeRequest, ToldCluster};
@@ -42,7 +42,7 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     if !args.asks.yes {
-        ask(&client.cluster(&args.name).await?)?;
+        ask(&client.cluster(&args.name).await?, &args)?;
     }
     let asked = RevokeRequest {
         reason: args.reason,
@@ -73,7 +73,7 @@ fn told(revoked: &Revocation) -> String {
     )
 }
 
-fn ask(cluster: &ToldCluster) -> Result<()> {
+fn ask(cluster: &ToldCluster, args: &Args) -> Result<()> {
     let name = &cluster.name;
     confirm(&Question {
         doing: format!("revoking cluster {name}"),
@@ -85,8 +85,22 @@ fn ask(cluster: &ToldCluster) -> Result<()> {
             format!("It comes back by new YAML only: linesman cluster readopt {name}"),
         ],
         word: (name.as_str(), "the cluster's name"),
-        unasked: format!("linesman cluster revoke {name} --yes"),
+        unasked: unasked(args),
     })
+}
+
+/// All that was given: a reason that is left out is on no record.
+fn unasked(args: &Args) -> String {
+    let mut words = ["linesman", "cluster", "revoke", args.name.as_str()]
+        .map(str::to_owned)
+        .to_vec();
+    if !args.reason.is_empty() {
+        words.extend(["--reason".to_owned(), args.reason.clone()]);
+    }
+    words.extend(args.connect.typed());
+    words.extend(args.output.typed());
+    words.push("--yes".to_owned());
+    command(&words)
 }
 
 #[cfg(test)]

@@ -1,19 +1,26 @@
 //! This machine's end: name, port, proxy, TLS, clock, login, kubectl.
 
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
+use anyhow::Result;
 use time::OffsetDateTime;
 use tokio::process::Command;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::tried;
 use crate::cli::connect::Access;
+use crate::cli::progress;
 use crate::client::{self, Client};
 use crate::clock;
 use crate::wire::PROTOCOL;
 use crate::wire::api::Check;
 
 const WAIT: Duration = Duration::from_secs(5);
+/// A step without an answer for so long is told of, as a call to the hub is.
+const SLOW: Duration = Duration::from_secs(2);
 /// Tokens and certificates are judged by the clock.
 const SKEW: i64 = 60;
 
@@ -26,32 +33,36 @@ fn check(name: &str, ok: bool, found: impl Into<String>, fix: impl Into<String>)
     }
 }
 
-/// From the name to the hub's first answer, each step on its own; and whether there was one.
-pub(super) async fn network(hub: &str, client: &Client) -> (Vec<Check>, bool) {
+/// From the name to the hub's first answer, each step on its own, told when it is known; and whether there was an answer.
+pub(super) async fn network(
+    hub: &str,
+    client: &Client,
+    mut tell: impl FnMut(Check) -> Result<()>,
+) -> Result<bool> {
     let Ok(url) = client::address(hub) else {
-        return (Vec::new(), false);
+        return Ok(false);
     };
     let (host, port) = (
         url.host_str().unwrap_or_default().to_owned(),
         url.port_or_known_default().unwrap_or(443),
     );
-    let mut checks = Vec::new();
-    match client::proxy(&url) {
+    if let Some(proxy) = client::proxy(&url) {
         // Name and port are the proxy's business then.
-        Some(proxy) => checks.push(check(
-            "proxy",
-            true,
-            format!("calls go through {proxy}"),
-            "",
-        )),
-        None => checks.extend(reach(&host, port).await),
+        let way = format!("calls go through {proxy}");
+        tell(check("proxy", true, way, ""))?;
+    } else {
+        let (dns, addresses) = name(&host, port).await;
+        tell(dns)?;
+        if let Some(addresses) = addresses {
+            tell(connection(&addresses, port).await)?;
+        }
     }
     let asked = clock::now();
     let info = client.info().await;
     // The hub read its clock about half way between question and answer.
     let middle: OffsetDateTime = asked + (clock::now() - asked) / 2;
     let at = info.as_ref().ok().map(|info| info.time);
-    checks.push(tried("tls", info, |info| {
+    tell(tried("tls", info, |info| {
         let (min, max) = (info.protocol.min, info.protocol.max);
         let fits = if min <= PROTOCOL.max && PROTOCOL.min <= max {
             ""
@@ -62,13 +73,13 @@ pub(super) async fn network(hub: &str, client: &Client) -> (Vec<Check>, bool) {
             "hub {} answers, version {}, protocol {min}-{max}{fits}",
             info.hub_id, info.version
         )
-    }));
+    }))?;
     if let Some(at) = at {
         let skew = middle.unix_timestamp() - at;
         let fix = "set this machine's clock (NTP), or the hub's";
-        checks.push(check("clock", skew.abs() <= SKEW, off(skew), fix));
+        tell(check("clock", skew.abs() <= SKEW, off(skew), fix))?;
     }
-    (checks, at.is_some())
+    Ok(at.is_some())
 }
 
 /// By how many seconds this machine's clock is off, in words.
@@ -80,41 +91,48 @@ fn off(skew: i64) -> String {
     }
 }
 
-async fn reach(host: &str, port: u16) -> Vec<Check> {
+/// What comes of it within [`WAIT`].
+async fn answered<F: Future>(operation: &str, step: F) -> Result<F::Output, Elapsed> {
+    let mut answer = pin!(timeout(WAIT, step));
+    if let Ok(answer) = timeout(SLOW, &mut answer).await {
+        return answer;
+    }
+    progress::slow(operation);
+    answer.await
+}
+
+/// The name, and what it stands for.
+async fn name(host: &str, port: u16) -> (Check, Option<Vec<SocketAddr>>) {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let addresses: Vec<_> = match timeout(WAIT, tokio::net::lookup_host((bare, port))).await {
+    let found = answered(
+        "look up the hub's name",
+        tokio::net::lookup_host((bare, port)),
+    )
+    .await;
+    let addresses: Vec<_> = match found {
         Ok(Ok(found)) => found.collect(),
         Ok(Err(e)) => {
-            return vec![check(
-                "dns",
-                false,
-                format!("{host}: {e}"),
-                "correct the hub's name, or this machine's DNS",
-            )];
+            let fix = "correct the hub's name, or this machine's DNS";
+            return (check("dns", false, format!("{host}: {e}"), fix), None);
         }
         Err(_) => {
-            return vec![check(
-                "dns",
-                false,
-                format!("{host}: no answer"),
-                "see /etc/resolv.conf",
-            )];
+            let found = format!("{host}: no answer");
+            return (check("dns", false, found, "see /etc/resolv.conf"), None);
         }
     };
-    let list = addresses
-        .iter()
-        .map(|a| a.ip().to_string())
-        .collect::<Vec<_>>()
-        .join(", ");
-    let dns = check("dns", true, format!("{host} is {list}"), "");
-    let connected = timeout(WAIT, tokio::net::TcpStream::connect(addresses.as_slice())).await;
+    let list: Vec<_> = addresses.iter().map(|a| a.ip().to_string()).collect();
+    let found = format!("{host} is {}", list.join(", "));
+    (check("dns", true, found, ""), Some(addresses))
+}
+
+async fn connection(addresses: &[SocketAddr], port: u16) -> Check {
+    let connect = tokio::net::TcpStream::connect(addresses);
     let fix = "see that the hub runs and that no firewall is between";
-    let tcp = match connected {
+    match answered("connect to the hub's port", connect).await {
         Ok(Ok(_)) => check("tcp", true, format!("port {port} takes connections"), ""),
         Ok(Err(e)) => check("tcp", false, format!("port {port}: {e}"), fix),
         Err(_) => check("tcp", false, format!("port {port}: no answer"), fix),
-    };
-    vec![dns, tcp]
+    }
 }
 
 pub(super) async fn login(access: &Access, client: &Client) -> Check {

@@ -46,12 +46,38 @@ fn heal(id: &str) -> ToldHeal {
 #[test]
 fn a_heal_is_found_by_a_part_of_its_id_that_names_one() {
     let heals = [heal("0199-a-1111"), heal("0199-b-2222")];
-    assert_eq!(find(&heals, "2222").unwrap().heal.id, "0199-b-2222");
-    assert_eq!(find(&heals, "0199-a").unwrap().heal.id, "0199-a-1111");
-    assert_eq!(find(&heals, "0199").unwrap_err().code, Code::Usage);
-    assert_eq!(find(&heals, "3").unwrap_err().code, Code::NotFound);
-    assert_eq!(find(&heals[..1], "").unwrap_err().code, Code::NotFound);
+    let id = |part: &str| find(&heals, part, 3).unwrap().heal.id.clone();
+    assert_eq!([id("2222"), id("0199-a")], ["0199-b-2222", "0199-a-1111"]);
+    let failed = |heals: &[ToldHeal], part: &str| {
+        let failure = find(heals, part, 3).unwrap_err();
+        (failure.code, failure.message)
+    };
+    let among = |all: &str| (Code::NotFound, format!("no heal '{all}'"));
+    assert_eq!(failed(&heals, "0199").0, Code::Usage);
+    assert_eq!(failed(&heals, "3"), among("3"));
+    assert_eq!(failed(&heals[..1], ""), among(""));
     assert_eq!(short_id("0199-a-1111"), "1111");
+}
+
+#[test]
+fn where_older_heals_were_not_looked_at_none_is_denied() {
+    let failure = find(&[heal("0199-a-1111"), heal("0199-b-2222")], "3", 2).unwrap_err();
+    assert_eq!(failure.code, Code::NotFound);
+    assert_eq!(failure.message, "no heal '3' among the newest 2");
+    assert!(failure.next.contains("the whole id"), "{}", failure.next);
+}
+
+#[test]
+fn what_a_cluster_says_does_not_write_over_the_rest() {
+    let mut view = heal("0199-a-1111");
+    view.heal.evidence = "a\u{1b}[2K\rb\n\tc\u{1b}]52;c;eA==\u{7}".to_owned();
+    let text = describe(&view);
+    assert!(
+        !text.contains("\u{1b}[2K") && !text.contains('\r'),
+        "{text:?}"
+    );
+    let evidence = "evidence\n  a\u{fffd}[2K\u{fffd}b\n  \tc\u{fffd}]52;c;eA==\u{fffd}\n";
+    assert!(text.contains(evidence), "{text:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Renewing a session before it ends. Refresh tokens are good once, so of parallel processes one asks the hub and the
 //! others take what it got.
 
-use std::fs::TryLockError;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,8 +11,10 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::{Session, change, directory, load, make_directory, private};
+use crate::cli::connect::client_to;
 use crate::cli::exit::{Code, Failure};
-use crate::client::{self, Client, Renewal};
+use crate::cli::progress;
+use crate::client::{self, Renewal};
 use crate::secret::Secret;
 use crate::wire::api::TokenRequest;
 use crate::{clock, keys};
@@ -22,6 +24,8 @@ const EARLY: time::Duration = time::Duration::seconds(60);
 /// How long another process may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(20);
+/// One that takes so long is told of.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// Whether the session has to be renewed before it is used.
 pub(in crate::cli) fn is_due(session: &Session, now: OffsetDateTime) -> bool {
@@ -70,11 +74,23 @@ pub(in crate::cli) async fn renew(hub: &str) -> Result<Session> {
     let file = private()
         .open(&path)
         .with_context(|| format!("open {}", path.display()))?;
-    let until = Instant::now() + PATIENCE;
+    alone(&file, &path, progress::waits).await?;
+    ask(&directory, hub).await
+}
+
+/// Waits until no other process renews the session.
+async fn alone(file: &File, path: &Path, mut tell: impl FnMut(&str)) -> Result<()> {
+    let (begun, mut told) = (Instant::now(), false);
     loop {
         match file.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(LOOK).await,
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                if !told && begun.elapsed() >= SLOW {
+                    tell("another linesman renews the session");
+                    told = true;
+                }
+                sleep(LOOK).await;
+            }
             Err(TryLockError::WouldBlock) => {
                 return Err(Failure::new(
                     Code::Failed,
@@ -88,7 +104,6 @@ pub(in crate::cli) async fn renew(hub: &str) -> Result<Session> {
             }
         }
     }
-    ask(&directory, hub).await
 }
 
 async fn ask(directory: &Path, hub: &str) -> Result<Session> {
@@ -105,7 +120,7 @@ async fn ask(directory: &Path, hub: &str) -> Result<Session> {
     else {
         return Ok(session);
     };
-    let client = Client::new(client::address(hub)?, session.ca.as_deref(), None)?;
+    let client = client_to(hub, session.ca.as_deref(), None)?;
     let asked = TokenRequest::Refresh {
         refresh_token: refresh,
     };
@@ -190,6 +205,35 @@ mod tests {
                 "{refresh:?} {end:?}"
             );
         }
+    }
+
+    /// A minute is long for whoever sees nothing.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_another_process_is_told_once() {
+        let name = keys::hex(&clock::random::<8>());
+        let path = std::env::temp_dir().join(format!("linesman-renew-{name}.lock"));
+        let (other, own) = (
+            private().open(&path).unwrap(),
+            private().open(&path).unwrap(),
+        );
+        for (takes, tells, fails) in [(1, 0, false), (5, 1, false), (90, 1, true)] {
+            other.lock().unwrap();
+            let mut said = Vec::new();
+            let waits = alone(&own, &path, |text| said.push(text.to_owned()));
+            let renews = async {
+                sleep(Duration::from_secs(takes)).await;
+                other.unlock().unwrap();
+            };
+            let (waited, ()) = tokio::join!(waits, renews);
+            assert_eq!(waited.is_err(), fails, "{takes}");
+            assert_eq!(
+                said,
+                vec!["another linesman renews the session"; tells],
+                "{takes}"
+            );
+            own.unlock().unwrap();
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     /// H31: who logged out, or in as another, while the hub was asked, has the last word.

@@ -28,6 +28,7 @@ pub(super) const PURE: &[&str] = &[
     "hub/access",
     "hub/adoption/copy/image",
     "hub/adoption/values",
+    "hub/api/agents/heals",
     "hub/api/grants/asked",
     "hub/assertion",
     "hub/audit/chain",
@@ -252,6 +253,12 @@ pub(super) const RULES: &[Rule] = &[
         but: &["cli", "client/proxy"],
         forbidden: &["clap", "std::env"],
         instead: "cli reads flags and environment, and passes validated configuration on",
+    },
+    Rule {
+        at: &["cli"],
+        but: &["cli/connect"],
+        forbidden: &["Client::new("],
+        instead: "take connect::client_to: its client tells whoever waits of a call that is not answered soon",
     },
 ];
 

@@ -1,5 +1,6 @@
 //! Grants, users, tokens and the audit as an operator uses them.
 
+use linesman::keys::KeyPair;
 use serde_json::{Value, json};
 
 use super::hub::{Hub, json_of};
@@ -38,6 +39,40 @@ fn asks(home: &Home, args: &[&str]) {
     asked.fails(2, "needs a yes, and nobody is here to ask");
     let unasked = format!("next:  run: linesman {} --yes\n", args.join(" "));
     assert!(asked.err.ends_with(&unasked), "{asked:?}");
+}
+
+/// Followed to the letter, the command does what was asked: no engine is handed over, no reason is lost.
+#[test]
+fn the_command_that_does_not_ask_has_all_that_was_given() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    asks(&home, &["cluster", "revoke", "eu1"]);
+    asks(&home, &["cluster", "revoke", "eu1", "--reason", "x"]);
+    let public = KeyPair::from_seed(&[70; 32]).public();
+    let (print, key) = (public.fingerprint(), public.openssh("").unwrap());
+    execute(
+        hub.data(),
+        format!(
+            "INSERT INTO unknown_agent (fingerprint, public, cluster, reason, addr, first_seen, last_seen)
+             VALUES ('{print}', '{key}', 'eu1', 'unknown-identity', '192.0.2.7:1', 1, 1)"
+        ),
+    );
+    let accept = ["cluster", "accept", &print];
+    asks(&home, &accept);
+    asks(
+        &home,
+        &[&accept[..], &["--engine", "argocd", "--replace"]].concat(),
+    );
+    let because = ["--label", "env=prod", "--reason", "two words"];
+    home.run(&[&accept[..], &because].concat()).fails(
+        2,
+        &format!(
+            "run: linesman cluster accept {print} --label env=prod --reason 'two words' --yes\n"
+        ),
+    );
 }
 
 /// What the hub says helps, in its own words: no group of those who only look deletes anything.
@@ -382,7 +417,7 @@ fn tamper(data: &std::path::Path, change: &str) {
 }
 
 /// Behind the hub's back.
-fn execute(data: &std::path::Path, statement: String) {
+pub(super) fn execute(data: &std::path::Path, statement: String) {
     use sqlx::Connection as _;
     let url = format!("sqlite://{}", data.join("hub.db").display());
     let runtime = tokio::runtime::Runtime::new().unwrap();

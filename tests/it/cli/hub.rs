@@ -336,6 +336,34 @@ fn another_ca_at_once_asks_first() {
     }
 }
 
+/// A hub stays in the foreground: what stands behind it would be run when it has ended.
+#[test]
+fn no_documented_step_waits_for_a_hub_to_end() {
+    let pages = fs::read_dir("docs").unwrap();
+    let mut pages: Vec<_> = pages.map(|page| page.unwrap().path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|e| e == "md"));
+    pages.push("README.md".into());
+    let mut found = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```sh\n").skip(1) {
+            let (block, _) = block.split_once("```").unwrap();
+            let block = block.replace("\\\n", " ");
+            let waits = |line: &&str| {
+                let mut steps: Vec<&str> = line.split("&&").collect();
+                steps.pop();
+                let runs = |step: &str| {
+                    step.contains("linesman hub") && !step.contains("linesman hub rotate")
+                };
+                steps.into_iter().any(runs)
+            };
+            let lines = block.lines().filter(waits);
+            found.extend(lines.map(|line| format!("{}: {line}", page.display())));
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+}
+
 /// What a hub makes is either in the backup that is documented, or left out there by name.
 #[test]
 fn the_documented_backup_knows_every_file_of_a_fresh_hub() {

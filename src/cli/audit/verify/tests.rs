@@ -27,6 +27,18 @@ fn what_was_kept_is_a_record_or_an_anchor() {
     assert!(kept_record("9").is_err() && kept_record("9:07").is_err());
 }
 
+#[test]
+fn what_is_told_of_the_way_names_its_end_where_that_is_known() {
+    for (seq, last, told) in [
+        (4_000, Some(9_000), "record 4000 of 9000"),
+        (9_000, Some(9_000), "record 9000 of 9000"),
+        (9_003, Some(9_000), "record 9003"),
+        (4_000, None, "record 4000"),
+    ] {
+        assert_eq!(reached(seq, last), told);
+    }
+}
+
 /// A store with a chain of so many records, gone at its end.
 struct Chain {
     data: PathBuf,

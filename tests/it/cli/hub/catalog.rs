@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::Hub;
 use crate::cli::{Home, mode};
@@ -15,6 +17,14 @@ fn a_clone_of_the_catalog_can_push() {
     hub.log_in(&home);
     let cloned = home.run(&["catalog", "clone", "catalog"]);
     assert_eq!(cloned.code, 0, "{cloned:?}");
+    // No word of git's own where nobody sits at a terminal.
+    let said: Vec<&str> = cloned.err.lines().collect();
+    assert!(
+        said.len() == 3
+            && said[0].starts_with("cloning ssh://git@127.0.0.1:")
+            && said[0].ends_with("/catalog.git into catalog"),
+        "{cloned:?}"
+    );
     let linted = home.run(&["catalog", "lint", "catalog"]);
     assert_eq!(linted.code, 0, "{linted:?}");
     let git = |args: &[&str]| {
@@ -48,6 +58,30 @@ fn a_clone_of_the_catalog_can_push() {
     // Again on the same directory: mended, nothing lost.
     assert_eq!(home.run(&["catalog", "clone", "catalog"]).code, 0);
     assert_eq!(mode(&key(&home.0.join("state/linesman/git"))), 0o600);
+}
+
+/// A firewall that drops packets, or a port that is somebody else's: ssh waits for its first word without an end by itself.
+#[test]
+fn a_clone_from_a_port_that_says_nothing_ends_and_names_it() {
+    let home = Home::new();
+    // The system takes connections for it; nobody ever reads them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    let hub = Hub::with_git_at(&home, at);
+    hub.log_in(&home);
+    let begun = Instant::now();
+    let cloned = home.run(&["catalog", "clone", "catalog"]);
+    let url = format!("ssh://git@{at}/catalog.git");
+    cloned.fails(1, &format!("clone the catalog from {url}: git: "));
+    assert_eq!(
+        cloned.err.lines().next().unwrap(),
+        format!("cloning {url} into catalog")
+    );
+    assert!(
+        cloned.err.ends_with("linesman doctor\n") && begun.elapsed() < Duration::from_secs(40),
+        "{:?}: {cloned:?}",
+        begun.elapsed()
+    );
 }
 
 /// `catalog` may be the name of somebody's own repository: its next push must not go elsewhere.

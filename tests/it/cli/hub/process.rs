@@ -1,6 +1,7 @@
 //! The hub as the verbs find it: on ports of its own, with an admin token.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use linesman::hub::tls::TlsSource;
@@ -22,12 +23,19 @@ pub(in crate::cli) struct Hub {
 
 impl Hub {
     pub(in crate::cli) fn start(home: &Home) -> Self {
-        Self::serve(home, 0, |_| None)
+        Self::serve(home, 0, |_| {})
+    }
+
+    /// That says of its catalog that it is somewhere else.
+    pub(super) fn with_git_at(home: &Home, git: SocketAddr) -> Self {
+        Self::serve(home, 0, move |config| {
+            config.git_url = format!("ssh://git@{git}");
+        })
     }
 
     /// Where one was that ended.
     pub(in crate::cli) fn start_at(home: &Home, port: u16) -> Self {
-        Self::serve(home, port, |_| None)
+        Self::serve(home, port, |_| {})
     }
 
     /// Ends in the middle of everything; gives the port on which it was.
@@ -44,14 +52,10 @@ impl Hub {
         home: &Home,
         oidc: impl FnOnce(&str) -> oidc::Config + Send + 'static,
     ) -> Self {
-        Self::serve(home, 0, |url| Some(oidc(url)))
+        Self::serve(home, 0, |config| config.oidc = Some(oidc(&config.url)))
     }
 
-    fn serve(
-        home: &Home,
-        at: u16,
-        oidc: impl FnOnce(&str) -> Option<oidc::Config> + Send + 'static,
-    ) -> Self {
+    fn serve(home: &Home, at: u16, change: impl FnOnce(&mut HubConfig) + Send + 'static) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let data = home.0.join("hub");
         let (stop, crash) = (CancellationToken::new(), CancellationToken::new());
@@ -68,7 +72,7 @@ impl Hub {
                     peer: None,
                 };
                 let mut config = config(&directory, &listeners)?;
-                config.oidc = oidc(&config.url);
+                change(&mut config);
                 let url = config.url.clone();
                 let (hub, chain) = serve::start(config, token).await?;
                 ready.send(url)?;
