@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::peers::{Peer, PeerError, Peers};
-use super::store::{Bell, LineRow, Located, Replica, StoreError};
+use super::store::{Bell, Cluster, LineRow, Located, Replica, StoreError};
 use super::tunnels::{self, NoLine};
 use super::twin::takeovers::Holder;
 use super::{Hub, chain_of};
@@ -236,6 +236,29 @@ pub async fn went(hub: &Hub, cluster_id: &str, epoch: u64) {
         // The next renewal of the lease makes it good.
         tracing::warn!(cluster_id, epoch, "tell the others that a line is gone");
     }
+}
+
+/// The sign of life of a cluster whose line ended. Of one that was removed meanwhile nothing stays: the next one that has its name
+/// is not to show it.
+pub async fn last_heard(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
+    // All that is known here ends with a hub that stops.
+    let lives = hub.stop.is_cancelled() || {
+        let found = timeout(LIMIT, hub.store.cluster_by_id(cluster_id)).await;
+        let is_there = |found: Option<Cluster>| found.is_some_and(|c| c.removed_at.is_none());
+        // One that cannot be looked up may be there.
+        found.ok().and_then(Result::ok).is_none_or(is_there)
+    };
+    if lives {
+        hub.presence.heard(cluster_id, clock::now(), true);
+    } else {
+        removed(hub, cluster, cluster_id);
+    }
+}
+
+/// Ends the lines here of a cluster that was removed; nothing stays known of it.
+pub fn removed(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
+    hub.tunnels.end_removed(cluster, cluster_id);
+    hub.presence.forget(cluster_id);
 }
 
 /// The others need not wait for their next look.

@@ -34,8 +34,8 @@ pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
 pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};
 pub use records::users::{
-    ApiToken, Arrival, Call, Called, Ended, Known, Pair, Provided, Session, SessionToken, SshKey,
-    UserRow,
+    ApiToken, Arrival, Call, Called, Ended, EndedAccess, Known, Pair, Provided, Session,
+    SessionToken, SshKey, UserRow,
 };
 pub use records::{
     Cluster, ClusterKey, Details, HostKeysOf, JoinToken, Joined, KeyKind, KeyState, NewBundle,
@@ -104,8 +104,9 @@ contract! {
     clusters(&self, after: Option<&str>, limit: u32) -> Vec<Cluster>;
     /// Counts the cluster's revision up, for a change that is made elsewhere; false = it was another one by then.
     claim_cluster(&self, of: Revision<'_>, now: OffsetDateTime) -> bool;
-    /// Leaves a tombstone, revokes keys and tokens; false = there is none.
-    [access] remove_cluster(&self, id: &str, now: OffsetDateTime) -> bool;
+    /// Leaves a tombstone, revokes keys and tokens, and ends what grants and hub tokens let people do by its name, which it gives; None =
+    /// there is no such cluster.
+    [access] remove_cluster(&self, id: &str, now: OffsetDateTime) -> Option<EndedAccess>;
     /// Revokes its keys and its join tokens, and keeps `condition`, which says why; gives the keys that ended. Empty = none
     /// was in force, and nothing was changed.
     [access] revoke_cluster(&self, id: &str, condition: Condition, now: OffsetDateTime) -> Vec<ClusterKey>;
@@ -203,7 +204,7 @@ contract! {
     /// Puts this record in place of one that is not over; false = it is over, and stays as it is.
     close_heal(&self, heal: HealRecord, now: OffsetDateTime) -> bool;
 
-    /// Heals of living clusters that are not over, oldest first, within bounds.
+    /// Heals of living clusters that are not over, oldest first, within bounds; without their steps and scenes.
     open_heals(&self) -> Vec<(ClusterName, HealRecord)>;
     /// The newest heal of this class of each living cluster that has one whose end was not seen: it is open, or was closed
     /// by hand.
@@ -267,11 +268,11 @@ contract! {
     decide_device(&self, key: [u8; 32], decision: Decision, now: OffsetDateTime) -> bool;
     /// Decides by [`crate::hub::login::pending::next`] what a device is told, and does it, in one transaction.
     ask_device(&self, key: [u8; 32], now: OffsetDateTime) -> Asked;
-    /// Has the session to itself until then, which only one has; `by` is who.
-    take_turn(&self, session: &str, by: &str, now: OffsetDateTime, until: OffsetDateTime) -> bool;
+    /// Has the session to itself for so long from now on, by the database's clock, which only one has; `by` is who.
+    take_turn(&self, session: &str, by: &str, lasts: std::time::Duration) -> bool;
     end_turn(&self, session: &str, by: &str) -> ();
     /// Of each user of this provider who has API tokens in force or SSH keys, the session by which the provider can be asked, where
-    /// it was not asked by any since then; the one that waits longest comes first.
+    /// it was not asked by any since then; the one that waits longest comes first. A time after `now` counts as the oldest.
     sessions_due(&self, issuer: &str, asked_before: OffsetDateTime, now: OffsetDateTime, limit: u32) -> Vec<String>;
     /// Whether the provider vouched for the session's user until now and can be asked by no other session of theirs.
     is_last_to_ask_by(&self, session: &str, now: OffsetDateTime) -> bool;

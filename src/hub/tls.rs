@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::{Context as _, Result, bail};
 use rcgen::{
@@ -20,6 +20,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 
 use super::whole;
+use crate::clock;
 
 mod succession;
 
@@ -67,13 +68,26 @@ struct Served {
 #[derive(Debug, Clone)]
 struct Leaf {
     key: Arc<CertifiedKey>,
+    not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
 
+impl Leaf {
+    /// Whether another one is to be made in its place: near its end, or where a clock that was ahead made it. Such a one is not
+    /// valid yet, and has longer to live than one that is made now.
+    fn is_due(&self, now: OffsetDateTime) -> bool {
+        let left = self.not_after - now;
+        self.not_before > now || left < LEAF_MARGIN || left > LEAF_LIFE + BACKDATE
+    }
+}
+
 impl Current {
+    fn served(&self) -> RwLockReadGuard<'_, Served> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn resolve_now(&self) -> Arc<CertifiedKey> {
-        let served = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        served.leaf.key.clone()
+        self.served().leaf.key.clone()
     }
 }
 
@@ -113,7 +127,7 @@ impl Tls {
     pub fn renew(&self, now: OffsetDateTime) -> Result<()> {
         if matches!(self.source, TlsSource::Own { .. }) {
             take_up(&self.data, now)?;
-            let due = self.not_after() - now < LEAF_MARGIN;
+            let due = self.current.served().leaf.is_due(now);
             // Another leaf alone is another replica's, which may have other names.
             if !due && read(&self.data.join("ca.crt"))? == self.ca() {
                 return Ok(());
@@ -130,22 +144,12 @@ impl Tls {
 
     /// PEM of the roots that are to be trusted now; empty where the system's roots do.
     pub fn ca(&self) -> String {
-        self.current
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ca
-            .clone()
+        self.current.served().ca.clone()
     }
 
     /// When the served certificate ends.
     pub fn not_after(&self) -> OffsetDateTime {
-        self.current
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .leaf
-            .not_after
+        self.current.served().leaf.not_after
     }
 
     /// The rustls configuration of the listener: HTTP/2 and HTTP/1.1, TLS 1.3 and nothing below. All that calls a hub speaks it.
@@ -173,12 +177,12 @@ pub fn is_old(error: &std::io::Error) -> bool {
     )
 }
 
-/// The leaf in the data directory, made again where it is missing, near its end or for other names.
+/// The leaf in the data directory, made again where it is missing, due or for other names.
 fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<Served> {
     let (ca, issuer) = own_ca(data, now)?;
     let (cert, key) = (data.join("tls.crt"), data.join("tls.key"));
     if let Ok(leaf) = files(&cert, &key)
-        && leaf.not_after - now > LEAF_MARGIN
+        && !leaf.is_due(now)
         && std::fs::read_to_string(data.join("tls.names")).is_ok_and(|n| n == names.join("\n"))
     {
         return Ok(Served { leaf, ca });
@@ -234,6 +238,15 @@ fn own_ca(data: &Path, now: OffsetDateTime) -> Result<(String, Issuer<'static, K
                 .with_context(|| format!("read the key in {}", key.display()))?;
             let issuer = Issuer::from_ca_cert_pem(&pem, pair)
                 .with_context(|| format!("read the certificate in {}", cert.display()))?;
+            // Agents know the hub by it, so none takes its place unasked.
+            if let Some(begins) = begins_later(&cert, &pem, now)? {
+                tracing::error!(
+                    file = %cert.display(),
+                    begins = clock::rfc3339(begins),
+                    "the hub's CA is not valid yet, and who looks at its dates refuses the hub: set this machine's clock where \
+                     it is wrong, else run 'linesman hub rotate ca'"
+                );
+            }
             Ok((pem, issuer))
         }
         (true, false) => bail!(
@@ -260,9 +273,7 @@ fn files(cert: &Path, key: &Path) -> Result<Leaf> {
     let Some(first) = chain.first() else {
         bail!("{} holds no certificate", cert.display())
     };
-    let (_, parsed) = x509_parser::parse_x509_certificate(first)
-        .with_context(|| format!("read the certificate in {}", cert.display()))?;
-    let not_after = parsed.validity().not_after.to_datetime();
+    let (not_before, not_after) = validity(first, cert)?;
     let private = PrivateKeyDer::from_pem_file(key)
         .with_context(|| format!("read the key in {}", key.display()))?;
     let signing = rustls::crypto::aws_lc_rs::sign::any_supported_type(&private)
@@ -277,8 +288,31 @@ fn files(cert: &Path, key: &Path) -> Result<Leaf> {
     })?;
     Ok(Leaf {
         key: Arc::new(certified),
+        not_before,
         not_after,
     })
+}
+
+/// From when until when the certificate in this file is valid.
+fn validity(
+    certificate: &CertificateDer<'_>,
+    path: &Path,
+) -> Result<(OffsetDateTime, OffsetDateTime)> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
+        .with_context(|| format!("read the certificate in {}", path.display()))?;
+    let validity = parsed.validity();
+    Ok((
+        validity.not_before.to_datetime(),
+        validity.not_after.to_datetime(),
+    ))
+}
+
+/// When the CA of this file begins, where that is yet to come: a clock that was ahead made it.
+fn begins_later(path: &Path, pem: &str, now: OffsetDateTime) -> Result<Option<OffsetDateTime>> {
+    let ca = CertificateDer::from_pem_slice(pem.as_bytes())
+        .with_context(|| format!("read the certificate in {}", path.display()))?;
+    let (begins, _) = validity(&ca, path)?;
+    Ok((begins > now).then_some(begins))
 }
 
 fn trusted(ca: Option<&Path>) -> Result<String> {

@@ -15,6 +15,7 @@ use crate::tunnel::{Ended, Line, LineFacts, LineLoad, driver};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod former;
 mod park;
 mod totals;
 
@@ -190,11 +191,20 @@ impl Tunnels {
     }
 
     /// Counts a takeover of the cluster's line; gives the last ones.
-    pub(super) fn taken(&self, cluster: &ClusterName, takeover: Takeover) -> Takeovers {
+    pub(super) fn taken(
+        &self,
+        (cluster, cluster_id): (&ClusterName, &str),
+        takeover: Takeover,
+    ) -> Takeovers {
         let mut clusters = self.lock();
-        let entry = clusters.entry(cluster.clone()).or_default();
-        entry.takeovers.add(takeover);
-        entry.takeovers.clone()
+        let entry = clusters.get_mut(cluster);
+        // Of one that was removed meanwhile none is kept.
+        let mut removed = Takeovers::default();
+        let takeovers = entry
+            .filter(|entry| entry.cluster_id == cluster_id)
+            .map_or(&mut removed, |entry| &mut entry.takeovers);
+        takeovers.add(takeover);
+        takeovers.clone()
     }
 
     /// The newest line of each cluster here, as other replicas are told of it.
@@ -213,16 +223,18 @@ impl Tunnels {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
+    /// Of whoever has the name here.
     pub fn view(&self, cluster: &ClusterName) -> LineView {
         let clusters = self.lock();
-        let Some(entry) = clusters.get(cluster) else {
-            return LineView::default();
-        };
-        LineView {
-            up: entry.lines.last().map(Line::facts),
-            down_since: entry.down_since,
-            last_cause: entry.last_cause.clone(),
-        }
+        clusters.get(cluster).map(Entry::view).unwrap_or_default()
+    }
+
+    /// Of the cluster with this id: one that was removed may have had the name before it.
+    pub fn view_of(&self, cluster: &ClusterName, cluster_id: &str) -> LineView {
+        let clusters = self.lock();
+        let entry = clusters.get(cluster);
+        let its = entry.filter(|entry| entry.cluster_id == cluster_id);
+        its.map(Entry::view).unwrap_or_default()
     }
 
     /// The newest line and what it carries.
@@ -243,7 +255,7 @@ impl Tunnels {
         up.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Ends the cluster's lines now (it was removed, its key revoked).
+    /// Ends the cluster's lines now (its key was revoked).
     pub fn close(&self, cluster: &ClusterName, code: Code, text: &str) {
         let lines = self
             .lock()
@@ -279,12 +291,13 @@ impl Tunnels {
         let (now, facts) = (clock::now(), line.facts());
         let mut clusters = self.lock();
         let entry = clusters.entry(cluster.clone()).or_default();
-        cluster_id.clone_into(&mut entry.cluster_id);
+        let of_another = entry.claim(cluster_id);
         let (others, wait) = (entry.lines.clone(), entry.takeovers.wait(now));
         entry.in_vain = false;
         entry.lines.push(line.clone());
         entry.lines.sort_by_key(|line| line.facts().epoch);
         drop(clusters);
+        former::close(of_another);
         let give_way = |old: Line, to: &LineFacts, resumes: Option<u64>| {
             let was = old.facts();
             let text = format!("line {} took over", to.epoch);
@@ -331,11 +344,17 @@ impl Tunnels {
     }
 
     /// A line ended.
-    pub(super) fn remove(&self, cluster: &ClusterName, epoch: u64, ended: &Ended) {
-        let mut gone = None;
-        if let Some(entry) = self.lock().get_mut(cluster) {
-            let this = |line: &&Line| line.facts().epoch == epoch;
-            gone = entry.lines.iter().find(this).cloned();
+    pub(super) fn remove(
+        &self,
+        (cluster, cluster_id): (&ClusterName, &str),
+        line: &Line,
+        ended: &Ended,
+    ) {
+        let epoch = line.facts().epoch;
+        // Another cluster that has the name by now has lines of its own, with the same epochs.
+        if let Some(entry) = self.lock().get_mut(cluster)
+            && entry.cluster_id == cluster_id
+        {
             entry.lines.retain(|line| line.facts().epoch != epoch);
             entry.last_cause = Some(format!("{}: {}", ended.code, ended.text));
             if entry.lines.is_empty() {
@@ -343,9 +362,7 @@ impl Tunnels {
                 entry.down_since = Some(clock::now());
             }
         }
-        if let Some(line) = gone {
-            self.past().add(&line, ended);
-        }
+        self.past().add(line, ended);
         self.changes.send_modify(|changes| *changes += 1);
     }
 
@@ -355,6 +372,16 @@ impl Tunnels {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClusterName, Entry>> {
         self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn view(&self) -> LineView {
+        LineView {
+            up: self.lines.last().map(Line::facts),
+            down_since: self.down_since,
+            last_cause: self.last_cause.clone(),
+        }
     }
 }
 

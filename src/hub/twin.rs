@@ -90,7 +90,7 @@ async fn count(hub: &Hub, fenced: Fenced) -> Result<(), StoreError> {
     }
     let from = Holder { instance, remote };
     let newest = Takeover { at, from, to };
-    let all = hub.tunnels.taken(&cluster, newest.clone());
+    let all = hub.tunnels.taken((&cluster, &cluster_id), newest.clone());
     let unrestored = hub.store.unrestored(DUPLICATE_AGENT).await?;
     let last = unrestored.into_iter().rfind(|u| u.cluster == cluster);
     let (now, id) = (clock::now(), || uuid::Uuid::now_v7().to_string());

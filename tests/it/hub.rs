@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 mod agent_copy;
 mod agent_image;
+mod anew;
 mod crowd;
 mod drained;
 mod engine;

@@ -223,7 +223,8 @@ pub async fn applied(hub: &Hub, cluster: &Cluster, commit: &str) -> Result<()> {
     let until = Instant::now() + APPLIED;
     while Instant::now() < until {
         let elsewhere = Elsewhere::of(hub, &cluster.name).await?;
-        let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
+        let here = hub.tunnels.view_of(&cluster.name, &cluster.id);
+        let line = elsewhere.view(&cluster.name, here);
         let now = hub.store.cluster_by_id(&cluster.id).await?;
         let (Some(_), Some(now)) = (line.up, now) else {
             return Ok(());

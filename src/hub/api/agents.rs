@@ -9,6 +9,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::de::DeserializeOwned;
+use time::OffsetDateTime;
 
 use super::problem::{Problem, Slug};
 use super::{body, bundles};
@@ -22,10 +23,12 @@ use crate::wire::api::{
     Assignment, HostKeysReport, MAX_BODY, MAX_HOST_KEY, MAX_HOST_KEYS, Report, ReportAck,
     deploy_proof_input,
 };
-use crate::wire::report::{ConditionType, Facts, HealRecord, LaterConditions, Scene, StepName};
+use crate::wire::id::ClusterName;
+use crate::wire::report::{ConditionType, Facts, HealRecord, LaterConditions, StepName};
 
 mod deploy_keys;
 mod diagnoses;
+mod heals;
 pub mod identity;
 mod join;
 pub(super) use join::invalid;
@@ -40,10 +43,6 @@ const MAX_VALUE: usize = 4096;
 const MAX_TEXT: usize = 1024;
 /// Heals in one report; the agent sends the rest when these are acknowledged.
 const MAX_HEALS: usize = 200;
-/// Conditions and Events of one heal, of each.
-const MAX_SCENE: usize = 16;
-const MAX_REMADE: usize = 64;
-const MAX_LOG: usize = 40;
 /// Heals that one agent has open or has not told yet: it knows fewer.
 const MAX_OPEN_HEALS: usize = 1024;
 
@@ -153,9 +152,10 @@ async fn report(
 ) -> Result<Json<ReportAck>, Problem> {
     let cluster = own(&hub, &agent, &name, came).await?;
     let bytes = body(request.into_body(), MAX_BODY).await?;
-    let report: Report = read(&bytes)?;
+    let mut report: Report = read(&bytes)?;
     let later: LaterConditions = read(&bytes)?;
     hub.metrics.reported();
+    take(&cluster.name, &mut report.heals, clock::now());
     let reported = bounded(report, later);
     let conditions = reported.conditions.clone();
     let heals = reported.heals.iter().map(|heal| heal.id.clone()).collect();
@@ -208,6 +208,23 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })
 }
 
+/// Leaves heals out whose ids are not taken. They are not acknowledged: an honest agent keeps its own, and tells them again
+/// at its next line.
+fn take(cluster: &ClusterName, told: &mut Vec<HealRecord>, now: OffsetDateTime) {
+    let mut refused = Vec::new();
+    told.retain(|heal| match heals::refusal(&heal.id, now) {
+        Some(why) => {
+            refused.push((cut(&heal.id, 60).to_owned(), why));
+            false
+        }
+        None => true,
+    });
+    if let Some((id, why)) = refused.first() {
+        let heals = refused.len();
+        tracing::warn!(%cluster, heals, id, why, "heals are not taken; the agent keeps them for its next line");
+    }
+}
+
 /// A report within what one cluster may store.
 fn bounded(report: Report, later: LaterConditions) -> Reported {
     let mut conditions = report.conditions;
@@ -252,9 +269,8 @@ fn bounded(report: Report, later: LaterConditions) -> Reported {
         heals: report
             .heals
             .into_iter()
-            .filter(|h| uuid::Uuid::parse_str(&h.id).is_ok())
             .take(MAX_HEALS)
-            .map(bounded_heal)
+            .map(heals::bounded)
             .collect(),
         // Cut short it would say another thing.
         open_heals: report.open_heals.filter(|ids| ids.len() <= MAX_OPEN_HEALS),
@@ -290,66 +306,13 @@ fn bounded_facts(facts: Facts) -> Facts {
         .collect()
 }
 
-fn bounded_heal(mut heal: HealRecord) -> HealRecord {
-    heal.steps.truncate(200);
-    for text in [
-        &mut heal.class,
-        &mut heal.meaning,
-        &mut heal.object,
-        &mut heal.writer,
-        &mut heal.revision,
-        &mut heal.commit,
-        &mut heal.next,
-    ] {
-        shorten(text, MAX_TEXT);
-    }
-    shorten(&mut heal.evidence, MAX_VALUE);
-    bound_scene(&mut heal.scene);
-    for step in &mut heal.steps {
-        shorten(&mut step.outcome, MAX_TEXT);
-        shorten(&mut step.object, MAX_TEXT);
-    }
-    heal
-}
-
-fn bound_scene(scene: &mut Scene) {
-    shorten(&mut scene.uid, MAX_TEXT);
-    shorten(&mut scene.revision_after, MAX_TEXT);
-    scene.conditions.truncate(MAX_SCENE);
-    scene.events.truncate(MAX_SCENE);
-    scene.log.truncate(MAX_LOG);
-    scene.remade.objects.truncate(MAX_REMADE);
-    let conditions = scene.conditions.iter_mut();
-    let said = conditions.flat_map(|c| {
-        [
-            &mut c.kind,
-            &mut c.status,
-            &mut c.reason,
-            &mut c.message,
-            &mut c.since,
-        ]
-    });
-    let events = scene.events.iter_mut();
-    let seen = events.flat_map(|e| {
-        [
-            &mut e.at,
-            &mut e.kind,
-            &mut e.object,
-            &mut e.reason,
-            &mut e.message,
-        ]
-    });
-    let lists = [&mut scene.remade.objects, &mut scene.log];
-    let lines = lists.into_iter().flatten();
-    for text in said.chain(seen).chain(lines) {
-        shorten(text, MAX_TEXT);
-    }
-}
-
+/// At most `max` bytes, on which PostgreSQL, terminals and notices agree: without NUL, and without what moves a cursor.
 fn shorten(text: &mut String, max: usize) {
     text.truncate(cut(text, max).len());
-    if text.contains('\0') {
-        *text = crate::hub::clean(text);
+    let wild = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if text.contains(wild) {
+        *text = text.replace(wild, "\u{fffd}");
+        text.truncate(cut(text, max).len());
     }
 }
 

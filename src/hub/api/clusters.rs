@@ -16,13 +16,12 @@ use crate::clock;
 use crate::hub::adoption::copy::{self, Done};
 use crate::hub::auth::Role;
 use crate::hub::store::{Cluster, NewClusterRow};
-use crate::hub::{Hub, adoption, assignment, catalog, git, registration};
+use crate::hub::{Hub, adoption, assignment, catalog, directory, git, registration};
 use crate::keys;
 use crate::manifests::{self, scope};
 use crate::wire::api::{
     AdoptionAnswer, AdoptionOptions, BundleView, ClusterView, EngineKind, NewCluster, Order, Page,
 };
-use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
 mod agent_copy;
@@ -35,6 +34,7 @@ mod lift;
 mod line;
 mod pause;
 mod readopt;
+mod removed;
 mod revoke;
 mod rotate;
 mod view;
@@ -353,15 +353,17 @@ async fn remove(
         Done::InForce(Some(commit)) => copy::applied(&hub, &cluster, &commit).await?,
         Done::InForce(None) => {}
     }
-    hub.store.remove_cluster(&cluster.id, clock::now()).await?;
+    let ended = hub.store.remove_cluster(&cluster.id, clock::now()).await?;
     hub.presence.forget(&cluster.id);
     hub.orders.send(&cluster.name, Order::Removed);
     // The agent hears the order over its line before that ends.
     let work = hub.clone();
     hub.work.spawn(async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        work.tunnels
-            .close(&cluster.name, Code::Revoked, "the cluster was removed");
+        directory::removed(&work, &cluster.name, &cluster.id);
     });
+    if let Some(ended) = ended {
+        removed::access_over(&hub, &caller, &name, &ended).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -22,6 +22,8 @@ use crate::wire::report::{HealRecord, HealResult};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 500;
+/// Of one page, in JSON. Who asks takes no more than 16 MiB.
+const PAGE_BYTES: usize = 4 << 20;
 const MAX_REASON: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
@@ -193,14 +195,26 @@ async fn page(hub: &Hub, wanted: Wanted) -> Result<Page<HealView>, Problem> {
         None => None,
     };
     let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    let rows: Vec<(ClusterName, HealRecord)> = hub
+    let mut rows: Vec<(ClusterName, HealRecord)> = hub
         .store
         .heals(cluster.as_deref(), wanted.cursor.as_deref(), limit)
         .await?;
-    let full = rows.len() == limit as usize;
-    let cursor = rows.last().filter(|_| full).map(|(_, h)| h.id.clone());
+    let fit = fitting(&rows);
+    let more = fit < rows.len() || rows.len() == limit as usize;
+    rows.truncate(fit);
+    let cursor = rows.last().filter(|_| more).map(|(_, h)| h.id.clone());
     Ok(Page {
         items: views(hub, rows).await,
         cursor,
     })
+}
+
+/// How many of these heals make a page: the first one whatever its length.
+fn fitting(rows: &[(ClusterName, HealRecord)]) -> usize {
+    let mut bytes = 0;
+    let beyond = rows.iter().position(|(_, heal)| {
+        bytes += serde_json::to_vec(heal).map_or(0, |json| json.len());
+        bytes > PAGE_BYTES
+    });
+    beyond.map_or(rows.len(), |at| at.max(1))
 }

@@ -222,9 +222,9 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         ended = &mut running => ended,
         ((), (), ()) = async { tokio::join!(telling, serving, other_keys) } => running.await,
     };
-    hub.tunnels.remove(&cluster, epoch, &ended);
+    hub.tunnels.remove((&cluster, &cluster_id), &line, &ended);
     Box::pin(directory::went(&hub, &cluster_id, epoch)).await;
-    hub.presence.heard(&cluster_id, clock::now(), true);
+    Box::pin(directory::last_heard(&hub, &cluster, &cluster_id)).await;
     info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
 }
 

@@ -3,10 +3,7 @@
 //! What retention removed before it was delivered is told as a gap, and so is a long record that the receiver refuses alone as too
 //! large. Delivery is at least once, in order. Behind the records come the anchors over them.
 
-use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,8 +16,10 @@ use crate::backoff::Schedule;
 use crate::clock;
 use crate::hub::store::Store;
 use crate::secret::Secret;
+use file::Appending;
 use way::Way;
 
+mod file;
 mod room;
 mod way;
 
@@ -75,14 +74,13 @@ impl Sink {
         }
     }
 
-    async fn deliver(&self, lines: String) -> Result<()> {
+    async fn deliver(
+        &self,
+        lines: String,
+        (appending, within): (&mut Appending, Duration),
+    ) -> Result<()> {
         match self {
-            Self::File(path) => {
-                let path = path.clone();
-                tokio::task::spawn_blocking(move || append(&path, &lines))
-                    .await
-                    .context("append to the audit file")?
-            }
+            Self::File(path) => appending.append(path, lines, within).await,
             Self::Webhook {
                 url,
                 token_file,
@@ -92,7 +90,7 @@ impl Sink {
                 let client = crate::client::http(ca.as_deref()).context("set up TLS")?;
                 let mut request = client
                     .post(url.expose())
-                    .timeout(TIMEOUT)
+                    .timeout(within)
                     .header("content-type", "application/x-ndjson")
                     .body(lines);
                 if let Some(path) = token_file {
@@ -154,63 +152,23 @@ async fn rename(store: &Store) -> Result<()> {
     Ok(())
 }
 
-fn append(path: &Path, lines: &str) -> Result<()> {
-    let append = || {
-        // Of a pipe or a device nothing is known but that it takes what is written.
-        let plain = std::fs::metadata(path).map_or(true, |file| file.is_file());
-        let mut file = std::fs::OpenOptions::new()
-            .read(plain)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path)?;
-        if !plain {
-            return file.write_all(lines.as_bytes());
-        }
-        whole(&mut file, |file| {
-            // A hub or a machine that died while it wrote may have left half a line, which belongs to nothing.
-            if in_a_line(file)? {
-                file.write_all(b"\n")?;
-            }
-            file.write_all(lines.as_bytes())?;
-            file.sync_data()
-        })
-    };
-    append().with_context(|| format!("append to {}", path.display()))
-}
-
-/// What could not be written whole is taken back: the same lines come again.
-fn whole(
-    file: &mut File,
-    write: impl FnOnce(&mut File) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let before = file.metadata()?.len();
-    write(file).inspect_err(|_| {
-        if let Err(error) = file.set_len(before) {
-            // A file that only grows, by an attribute of its own.
-            tracing::warn!(%error, "half a line stays in the audit file");
-        }
-    })
-}
-
-/// Whether a file's last line has no end.
-fn in_a_line(file: &mut File) -> std::io::Result<bool> {
-    if file.metadata()?.len() == 0 {
-        return Ok(false);
-    }
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last != *b"\n")
-}
-
 /// How many records wait, as long as somebody here delivers them. Whoever goes on with it then, at another replica, says how far that is:
 /// this one shows none, however it ended.
-struct Behind(Gauge);
+struct Behind {
+    shown: Gauge,
+    head: watch::Receiver<i64>,
+}
+
+impl Behind {
+    fn show(&self, delivered: i64) {
+        let behind = self.head.borrow().saturating_sub(delivered).max(0);
+        self.shown.set(behind);
+    }
+}
 
 impl Drop for Behind {
     fn drop(&mut self) {
-        self.0.set(0);
+        self.shown.set(0);
     }
 }
 
@@ -224,8 +182,11 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<()> {
     let name = sink.name();
-    let mut way = Way::new(store.clone(), sink);
-    let behind = Behind(behind);
+    let behind = Behind {
+        shown: behind,
+        head: head.clone(),
+    };
+    let mut way = Way::new(store.clone(), sink, behind);
     let (mut failures, mut named) = (0, false);
     while !stop.is_cancelled() {
         head.borrow_and_update();
@@ -236,9 +197,7 @@ pub async fn run(
             named = done.is_ok();
             done.map(|()| true)
         };
-        behind
-            .0
-            .set(head.borrow().saturating_sub(way.delivered()).max(0));
+        way.show();
         let wait = match went {
             Ok(true) => {
                 failures = 0;
@@ -270,40 +229,77 @@ pub async fn run(
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::hub::audit::chain::{genesis, link};
+    use crate::hub::store::AuditRow;
+    use crate::hub::store::sqlite::Sqlite;
 
-    fn file(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("linesman-{name}-{}", std::process::id()));
-        drop(std::fs::remove_file(&path));
-        path
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// A record of three, and a pipe that nobody reads, in a directory of their own.
+    async fn unread() -> (PathBuf, PathBuf, Store) {
+        let data = std::env::temp_dir().join(format!("linesman-behind-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        std::fs::create_dir_all(&data).unwrap();
+        let store = Store::Sqlite(Sqlite::open(&data).await.unwrap());
+        let mut rows = vec![AuditRow::event(9); 3];
+        let mut head = genesis("hub-1");
+        for row in &mut rows {
+            head = link(head, row);
+        }
+        store.append_audit(&rows).await.unwrap();
+        let pipe = data.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        (data, pipe, store)
     }
 
-    /// A disk that is full in the middle of a line leaves all lines before it as they were, and none but whole ones.
-    #[test]
-    fn lines_that_do_not_fit_leave_nothing() {
-        let path = file("full-sink");
-        append(&path, "one\n").unwrap();
-        let mut full = File::options().append(true).open(&path).unwrap();
-        let refused = whole(&mut full, |file| {
-            file.write_all(b"tw")?;
-            Err(std::io::ErrorKind::StorageFull.into())
-        });
-        assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-        append(&path, "two\nthree\n").unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "one\ntwo\nthree\n");
-        std::fs::remove_file(path).unwrap();
-    }
+    /// While a file hangs, and when it was given up, it shows how many records wait; each goes there once when it is read.
+    #[tokio::test]
+    async fn records_that_wait_for_a_file_that_hangs_are_counted() {
+        let (data, pipe, store) = unread().await;
+        let sink = Sink::File(pipe.clone());
+        let name = sink.name();
+        let (head, seen) = watch::channel(3);
+        let shown = Gauge::default();
+        let behind = Behind {
+            shown: shown.clone(),
+            head: seen,
+        };
+        let mut way = Way::new(store, sink, behind);
+        let told = async {
+            while shown.get() != 3 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            ended = way.next(&name) => panic!("{ended:?}"),
+            told = timeout(PATIENCE, told) => told.expect("it is shown while it hangs"),
+        }
+        // One more comes, and waits behind those that hang.
+        head.send_replace(4);
+        way.within = Duration::from_millis(50);
+        let why = way.next(&name).await.unwrap_err().to_string();
+        let hangs = format!("append to {}: it hangs, for 50ms", pipe.display());
+        assert!(why.starts_with(&hangs), "{why}");
+        assert_eq!(shown.get(), 4);
 
-    #[test]
-    fn half_a_line_of_before_stays_alone() {
-        let path = file("half-sink");
-        std::fs::write(&path, "one\ntw").unwrap();
-        append(&path, "two\n").unwrap();
-        append(&path, "three\n").unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "one\ntw\ntwo\nthree\n");
-        std::fs::remove_file(path).unwrap();
+        way.within = PATIENCE;
+        let both_ends = std::fs::File::options().read(true).write(true).open(&pipe);
+        let reader = std::io::BufReader::new(both_ends.unwrap());
+        assert!(way.next(&name).await.unwrap());
+        way.show();
+        assert_eq!((way.next(&name).await.unwrap(), shown.get()), (false, 1));
+        let lines = std::io::BufRead::lines(reader).take(3).map(Result::unwrap);
+        let seq = |line: String| {
+            let record: serde_json::Value = serde_json::from_str(&line).unwrap();
+            record["seq"].as_i64()
+        };
+        let seqs: Vec<Option<i64>> = lines.map(seq).collect();
+        assert_eq!(seqs, [Some(1), Some(2), Some(3)]);
+        std::fs::remove_dir_all(data).unwrap();
     }
 
     /// A secret may be in each part of a URL but its host.
@@ -335,10 +331,5 @@ mod tests {
             assert_eq!(renamed(name), None);
         }
         assert_eq!(renamed("file /var/log/https://x"), None);
-    }
-
-    #[test]
-    fn what_is_no_plain_file_takes_lines_too() {
-        append(Path::new("/dev/null"), "one\n").unwrap();
     }
 }

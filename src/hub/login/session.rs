@@ -135,6 +135,12 @@ pub async fn open(hub: &Hub, ready: Ready, from: &From) -> Result<SessionAnswer,
     Ok(fresh.answer(&user, until, &session))
 }
 
+/// Whether the provider was asked within the grace, as far as the hub can know: not where a clock that was ahead has dated it.
+fn is_lately(asked_at: OffsetDateTime, now: OffsetDateTime, grace: Duration) -> bool {
+    let age = now - asked_at;
+    !age.is_negative() && age <= grace
+}
+
 /// What a refresh token is good for.
 #[derive(Debug, PartialEq, Eq)]
 enum Good {
@@ -181,7 +187,7 @@ async fn refreshed(hub: &Hub, token: &TokenText, from: &From) -> Result<SessionA
             return Err(ended());
         }
     }
-    let lately = pair.used_at.is_some() && now - session.asked_at <= times.grace;
+    let lately = pair.used_at.is_some() && is_lately(session.asked_at, now, times.grace);
     let user = match &hub.oidc {
         _ if lately || session.sealed.is_none() => user,
         Some(provider) => ask(hub, provider, &session, &user, from).await?,
@@ -306,6 +312,21 @@ mod tests {
 
     fn at(seconds: i64) -> OffsetDateTime {
         OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(seconds)
+    }
+
+    #[test]
+    fn the_word_of_a_clock_that_was_ahead_is_not_of_lately() {
+        let grace = Duration::from_secs(30);
+        for (asked, now, lately) in [
+            (100, 100, true),
+            (100, 130, true),
+            (100, 131, false),
+            (101, 100, false),
+            (3_700, 100, false),
+        ] {
+            let found = is_lately(at(asked), at(now), grace);
+            assert_eq!(found, lately, "{asked} {now}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::hub::{Hub, chain_of};
 use crate::keys;
 
 /// A replica that died has its turn for so long: longer than all calls of one turn to the provider take.
-const LASTS: time::Duration = time::Duration::minutes(1);
+const LASTS: Duration = Duration::from_mins(1);
 /// How long another one's turn is waited for, and how often it is looked whether it is over.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(50);
@@ -42,8 +42,7 @@ pub(super) async fn alone<T>(
         keys::encode(&clock::random::<8>())
     );
     among_replicas(&hub.stop, until, || {
-        let now = clock::now();
-        hub.store.take_turn(session, &by, now, now + LASTS)
+        hub.store.take_turn(session, &by, LASTS)
     })
     .await?;
     let done = work.await;

@@ -120,9 +120,13 @@ impl Case {
 
     /// Why there is no line, as far as the hub knows.
     async fn offline(&self, cluster: &ClusterName) -> Refusal {
-        let view = self.hub.tunnels.view(cluster);
         let record = in_time(self.hub.lookups.cluster(cluster)).await;
         let record = record.ok().and_then(Result::ok).flatten();
+        // One that was removed may have had the name before.
+        let view = record.as_ref().map_or_else(
+            || self.hub.tunnels.view(cluster),
+            |record| self.hub.tunnels.view_of(cluster, &record.id),
+        );
         let heard =
             record.and_then(|record| self.hub.presence.last(&record.id).0.or(record.last_seen));
         let since = match (view.down_since.or(heard), view.last_cause) {

@@ -13,10 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::Own;
 use crate::hub::incident::Incident;
 use crate::hub::store::{Bell, Changes, Noted, StoreError};
-use crate::hub::{Hub, api, chain_of, git, serve};
+use crate::hub::{Hub, api, chain_of, directory, git, serve};
 use crate::ssh::HostPair;
 use crate::wire::api::Order;
-use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
 mod standing;
@@ -256,23 +255,28 @@ async fn revoked(hub: &Hub) -> Result<()> {
     Ok(())
 }
 
-/// Tells each agent that listens here of an assignment that is another, and that its cluster was removed.
+/// Tells each agent that listens here of an assignment that is another, and that its cluster was removed. Of such a cluster nothing
+/// stays known.
 async fn orders(hub: &Arc<Hub>, told: &mut BTreeMap<ClusterName, u64>) -> Result<()> {
     let listening = hub.orders.listening();
     told.retain(|name, _| listening.contains(name));
-    let names = listening.iter().map(ToString::to_string).collect();
+    // Also of those that have no line any more, or never had one here.
+    let known = hub.tunnels.known();
+    let names = known.iter().map(|(name, _)| name).chain(&listening);
+    let names = names.map(ToString::to_string).collect();
     let living: BTreeMap<String, u64> = hub.store.revisions(names).await?.into_iter().collect();
+    for (name, id) in known {
+        if !living.contains_key(name.as_str()) {
+            let hub = hub.clone();
+            hub.clone().work.spawn(async move {
+                sleep(REMOVED).await;
+                directory::removed(&hub, &name, &id);
+            });
+        }
+    }
     for name in listening {
         match living.get(name.as_str()) {
-            None => {
-                hub.orders.send(&name, Order::Removed);
-                let hub = hub.clone();
-                hub.clone().work.spawn(async move {
-                    sleep(REMOVED).await;
-                    hub.tunnels
-                        .close(&name, Code::Revoked, "the cluster was removed");
-                });
-            }
+            None => hub.orders.send(&name, Order::Removed),
             Some(revision) => {
                 // One that is seen for the first time may have been told before the change: saying it twice does no harm.
                 if told.insert(name.clone(), *revision) != Some(*revision) {

@@ -9,8 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Own, TTL};
 use crate::hub::store::{LineRow, StoreError};
-use crate::hub::{Hub, chain_of};
-use crate::wire::frame::Code;
+use crate::hub::{Hub, chain_of, directory};
 
 const RENEW: Duration = Duration::from_secs(5);
 /// A renewal that takes longer is tried anew.
@@ -80,8 +79,7 @@ async fn count(hub: &Hub, own: &Own) -> Result<(), StoreError> {
             continue;
         };
         if cluster.removed_at.is_some() {
-            hub.tunnels
-                .close(&cluster.name, Code::Revoked, "the cluster was removed");
+            directory::removed(hub, &cluster.name, &cluster_id);
         } else {
             hub.tunnels.superseded(&cluster.name, epoch);
         }

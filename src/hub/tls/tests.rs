@@ -31,6 +31,60 @@ fn the_ca_stays_and_the_leaf_is_renewed_at_sixty_days() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
+/// A clock that was ahead for a moment leaves no certificate that is not valid yet once it is right, be the hub running or started.
+#[test]
+fn a_leaf_that_a_clock_ahead_made_is_made_again() {
+    let data = directory("ahead");
+    let valid = |tls: &Tls| {
+        let served = tls.current.served();
+        (served.leaf.not_before..served.leaf.not_after).contains(&NOW)
+    };
+    let (ahead, right) = (NOW + Duration::days(1000), NOW + Duration::seconds(1));
+    let running = Tls::load(&data, source(), NOW).unwrap();
+    let ca = running.ca();
+    running.renew(ahead).unwrap();
+    assert_eq!(running.not_after(), ahead + LEAF_LIFE);
+    running.renew(right).unwrap();
+    assert!(valid(&running));
+    assert_eq!(running.not_after(), right + LEAF_LIFE);
+    running.renew(ahead).unwrap();
+    assert!(!valid(&running));
+    let started = Tls::load(&data, source(), right).unwrap();
+    assert!(valid(&started));
+    assert_eq!(started.not_after(), right + LEAF_LIFE);
+    assert_eq!([running.ca(), started.ca()], [ca.clone(), ca]);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// Certificates are backdated by more than that.
+#[test]
+fn a_leaf_that_a_clock_ahead_by_hours_made_stays() {
+    let data = directory("ahead-hours");
+    let ahead = NOW + Duration::hours(12);
+    let running = Tls::load(&data, source(), ahead).unwrap();
+    running.renew(NOW).unwrap();
+    let started = Tls::load(&data, source(), NOW).unwrap();
+    assert_eq!(
+        [running.not_after(), started.not_after()],
+        [ahead + LEAF_LIFE; 2]
+    );
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// Agents know the hub by it.
+#[test]
+fn a_ca_that_a_clock_ahead_made_stays_and_is_found_out() {
+    let data = directory("ahead-ca");
+    let ahead = NOW + Duration::days(1000);
+    let first = Tls::load(&data, source(), ahead).unwrap();
+    let again = Tls::load(&data, source(), NOW).unwrap();
+    assert_eq!(again.ca(), first.ca());
+    assert_eq!(again.not_after(), NOW + LEAF_LIFE);
+    let begins = |now| begins_later(&data.join("ca.crt"), &again.ca(), now).unwrap();
+    assert_eq!([begins(NOW), begins(ahead)], [Some(ahead - BACKDATE), None]);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
 /// A full disk or a crash left half a certificate, which all may read, where the key is written first.
 #[test]
 fn a_key_is_its_owners_alone_whatever_was_left() {

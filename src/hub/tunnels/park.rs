@@ -113,8 +113,12 @@ pub(in crate::hub) struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(entry) = self.tunnels.lock().get_mut(&self.cluster) {
+        let mut clusters = self.tunnels.lock();
+        if let Some(entry) = clusters.get_mut(&self.cluster) {
             entry.parked = entry.parked.saturating_sub(1);
+            if entry.is_left() {
+                clusters.remove(&self.cluster);
+            }
         }
     }
 }

@@ -66,3 +66,96 @@ async fn of_handshakes_that_overlap_the_higher_epoch_stays() {
         }
     }
 }
+
+fn gone() -> Ended {
+    Ended {
+        code: Code::None,
+        text: "it went".to_owned(),
+        retry_after: None,
+        by_peer: true,
+    }
+}
+
+fn takeover() -> Takeover {
+    let holder = |instance: &str| Holder {
+        instance: instance.to_owned(),
+        remote: String::new(),
+    };
+    Takeover {
+        at: OffsetDateTime::UNIX_EPOCH,
+        from: holder("one"),
+        to: holder("other"),
+    }
+}
+
+/// H44: a name is free when its cluster was removed, and whoever is called so next has nothing of it.
+#[tokio::test]
+async fn another_cluster_of_a_name_begins_without_a_past() {
+    let (tunnels, mut tasks) = (Tunnels::default(), JoinSet::new());
+    let old = line(&mut tasks, 7, "one");
+    tunnels.add(&eu1(), "old", old.clone(), None);
+    tunnels.denied(&eu1(), "NoGrant");
+    tunnels.taken((&eu1(), "old"), takeover());
+    tunnels.remove((&eu1(), "old"), &old, &gone());
+    assert!(tunnels.view_of(&eu1(), "old").down_since.is_some());
+    // Before its own line comes, and behind that.
+    assert_eq!(tunnels.view_of(&eu1(), "new"), LineView::default());
+    assert_eq!(tunnels.denials(&eu1(), "new"), BTreeMap::new());
+    let new = line(&mut tasks, 1, "other");
+    tunnels.add(&eu1(), "new", new.clone(), None);
+    tunnels.remove((&eu1(), "old"), &old, &gone());
+    let view = tunnels.view_of(&eu1(), "new");
+    assert_eq!(view.up.map(|facts| facts.epoch), Some(1));
+    assert_eq!((view.down_since, view.last_cause), (None, None));
+    assert_eq!(tunnels.denials(&eu1(), "new"), BTreeMap::new());
+    let mut one = Takeovers::default();
+    one.add(takeover());
+    assert_eq!(tunnels.taken((&eu1(), "new"), takeover()), one);
+}
+
+/// H44: the removed cluster's line runs on for a second, and may have the epoch of the new one's.
+#[tokio::test]
+async fn a_removed_clusters_line_ends_and_that_of_the_next_one_stays() {
+    let (tunnels, mut tasks) = (Tunnels::default(), JoinSet::new());
+    let [old, new] = ["one", "other"].map(|instance| line(&mut tasks, 1, instance));
+    tunnels.add(&eu1(), "old", old.clone(), None);
+    tunnels.add(&eu1(), "new", new.clone(), None);
+    let ended = timeout(PATIENCE, old.closed()).await.expect("it ends");
+    assert_eq!(ended.code, Code::Revoked);
+    tunnels.remove((&eu1(), "old"), &old, &ended);
+    tunnels.end_removed(&eu1(), "old");
+    assert!(new.takes_streams());
+    assert_eq!(tunnels.known(), [(eu1(), "new".to_owned())]);
+    assert!(tunnels.get(&eu1()).is_some());
+}
+
+/// H44
+#[tokio::test]
+async fn of_a_removed_cluster_nothing_stays() {
+    let (tunnels, mut tasks) = (Tunnels::default(), JoinSet::new());
+    let known = |id: &str| vec![(eu1(), id.to_owned())];
+    let old = line(&mut tasks, 1, "one");
+    tunnels.add(&eu1(), "old", old.clone(), None);
+    tunnels.end_removed(&eu1(), "old");
+    let ended = timeout(PATIENCE, old.closed()).await.expect("it ends");
+    assert_eq!(ended.code, Code::Revoked);
+    assert_eq!(tunnels.known(), known("old"), "its line is counted yet");
+    tunnels.remove((&eu1(), "old"), &old, &ended);
+    // A request that waits for its line goes, and then the last trace.
+    let place = tunnels.park(&eu1()).unwrap();
+    tunnels.forget(&eu1(), "other");
+    assert!(tunnels.is_expected(&eu1()));
+    tunnels.forget(&eu1(), "old");
+    assert!(!tunnels.is_expected(&eu1()));
+    assert_eq!(tunnels.known(), known(""));
+    drop(place);
+    assert!(tunnels.known().is_empty());
+    // One whose lines were at other replicas only.
+    tunnels.heard_elsewhere(&eu1(), clock::now());
+    assert_eq!(tunnels.known(), known(""));
+    tunnels.forget(&eu1(), "old");
+    assert!(tunnels.known().is_empty());
+    // A takeover that was judged late brings nothing back.
+    tunnels.taken((&eu1(), "old"), takeover());
+    assert!(tunnels.known().is_empty());
+}

@@ -50,10 +50,11 @@ impl Tunnels {
     }
 
     /// How many requests for the cluster were refused since the hub began, by rule.
-    pub fn denials(&self, cluster: &ClusterName) -> BTreeMap<String, u64> {
+    pub fn denials(&self, cluster: &ClusterName, cluster_id: &str) -> BTreeMap<String, u64> {
         let clusters = self.lock();
-        let denied = clusters.get(cluster).map(|entry| &entry.denied);
-        let rules = denied.into_iter().flatten();
+        let entry = clusters.get(cluster);
+        let its = entry.filter(|entry| entry.cluster_id == cluster_id);
+        let rules = its.into_iter().flat_map(|entry| &entry.denied);
         rules.map(|(rule, n)| ((*rule).to_owned(), *n)).collect()
     }
 

@@ -113,6 +113,46 @@ async fn what_cannot_be_granted_is_refused_with_a_reason() {
     hub.stop().await;
 }
 
+/// H44: what was granted on a cluster by its name ends with it, on record, and is not for the next one of that name.
+#[tokio::test]
+async fn what_a_removed_cluster_was_granted_is_not_for_the_next_of_its_name() {
+    let hub = TestHub::start("grants-removed").await;
+    hub.add("eu1").await;
+    hub.user("ada", &["viewer"], &[]).await;
+    let (_, made) = hub.post("/v1/grants", &grant("user:ada")).await;
+    let mut both = grant("user:ada");
+    both["clusters"] = json!({"names": ["eu1", "us1"]});
+    let (_, kept) = hub.post("/v1/grants", &both).await;
+    let allowed = async || {
+        let path = "/v1/grants/check?user=ada&cluster=eu1";
+        hub.get(path).await.1["allowed"].clone()
+    };
+    assert_eq!(allowed().await, true);
+    assert_eq!(hub.delete("/v1/clusters/eu1", Some("*")).await, 204);
+    hub.add("eu1").await;
+    assert_eq!(allowed().await, false);
+    let id = |grant: &Value| grant["id"].as_str().unwrap().to_owned();
+    let (_, now) = hub.get(&format!("/v1/grants/{}", id(&kept))).await;
+    assert_eq!(now["clusters"], json!({"names": ["us1"]}));
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let mut ended: Vec<_> = rows
+        .into_iter()
+        .filter(|row| ["grant.revoke", "grant.narrow"].contains(&row.action.as_str()))
+        .map(|row| (row.action, row.cluster, row.target))
+        .collect();
+    ended.sort();
+    let on = |action: &str, how: &str, grant: &Value| {
+        let target = format!("{how}: {}", id(grant));
+        (action.to_owned(), Some("eu1".to_owned()), target)
+    };
+    let wanted = [
+        on("grant.narrow", "without it", &kept),
+        on("grant.revoke", "for it alone", &made),
+    ];
+    assert_eq!(ended, wanted);
+    hub.stop().await;
+}
+
 /// H58 for grants: who manages access gives it to others, never to themselves.
 #[tokio::test]
 async fn access_is_managed_by_its_role_and_not_for_oneself() {

@@ -39,6 +39,40 @@ async fn reports_show_in_the_view_and_heals_are_stored_once() {
     hub.stop().await;
 }
 
+/// Whatever one agent says, its heals are small, and none is the newest of the fleet for good.
+#[tokio::test]
+async fn a_heal_is_stored_within_bounds_and_by_an_id_of_now() {
+    let hub = TestHub::start("heal-bounds").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let heal = |id: &str, action: &str| {
+        json!({"id": id, "class": "ObjectMissing", "object": "Deployment x/y", "evidence": "gone\u{1b}[2J",
+            "steps": [{"action": action, "object": "x", "at": "2026-11-21T05:00:00.000Z", "outcome": "ok"}],
+            "detectedAt": "2026-11-21T05:00:00.000Z", "result": "open"})
+    };
+    let good = "01900000-0000-7000-8000-000000000001";
+    let large = "x".repeat(900 << 10);
+    let told = [
+        heal("ffffffff-ffff-7fff-bfff-ffffffffffff", "create"),
+        heal("01900000000070008000000000000002", "create"),
+        heal(good, &large),
+    ];
+    let report =
+        json!({"agent": {"version": "0.1.0", "image": "i", "arch": "amd64"}, "heals": told});
+    let path = "/v1/clusters/eu1/reports";
+    let (code, ack) = agent.call(&hub, "POST", path, &report.to_string()).await;
+    // What is not acknowledged stays with its agent.
+    assert_eq!((code, &ack["heals"]), (200, &json!([good])), "{ack}");
+    let (_, listed) = hub.get("/v1/heals").await;
+    let all = listed["items"].as_array().unwrap();
+    assert_eq!((all.len(), &all[0]["id"]), (1, &json!(good)));
+    assert_eq!(all[0]["evidence"], "gone\u{fffd}[2J");
+    let size = all[0].to_string().len();
+    assert!(size < 2_000, "{size}");
+    hub.stop().await;
+}
+
 /// An agent that was killed, or came without its records, leaves heals open: what it does not name ends, once.
 #[tokio::test]
 async fn a_heal_that_no_agent_knows_any_more_ends() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
-use linesman::hub::store::{Cluster, Joined, Revision, Store, StoreError};
+use linesman::hub::store::{Cluster, EndedAccess, Joined, Revision, Store, StoreError};
 use linesman::wire::api::{EngineKind, GitRoute, Policy};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
@@ -36,8 +36,10 @@ async fn a_name_is_taken_until_its_cluster_is_removed(store: Store) {
     let first = cluster(&store, "eu1").await;
     let taken = store.create_cluster(new("eu1"), at(1)).await.unwrap_err();
     assert!(matches!(&taken, StoreError::Exists(what) if what == "cluster eu1"));
-    assert!(store.remove_cluster(&first.id, at(2)).await.unwrap());
-    assert!(!store.remove_cluster(&first.id, at(3)).await.unwrap());
+    let nothing = EndedAccess::default();
+    let removed = store.remove_cluster(&first.id, at(2)).await.unwrap();
+    assert_eq!(removed, Some(nothing));
+    assert_eq!(store.remove_cluster(&first.id, at(3)).await.unwrap(), None);
     let second = store.create_cluster(new("eu1"), at(4)).await.unwrap();
     let name = "eu1".parse().unwrap();
     assert_eq!(store.cluster(&name).await.unwrap(), Some(second));

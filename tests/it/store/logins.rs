@@ -1,5 +1,7 @@
 //! Logins that are under way: kept for any replica, once, within bounds and for a while.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use linesman::address;
 use linesman::hub::login::pending::{
@@ -7,7 +9,9 @@ use linesman::hub::login::pending::{
 };
 use linesman::hub::login::seal::Seal;
 use linesman::hub::login::waiting::Pending;
-use linesman::hub::store::{Arrival, Asked, Decision, Session, Store, Waiting, WaitingKind};
+use linesman::hub::store::{
+    Arrival, Asked, Decision, Session, Store, UserRow, Waiting, WaitingKind,
+};
 use linesman::keys;
 use linesman::secret::Secret;
 use time::OffsetDateTime;
@@ -25,7 +29,10 @@ on_both! {
     of_those_who_come_at_once_one_gets_it,
     one_at_a_time_has_its_turn_at_a_session,
     holders_of_tokens_are_asked_about_by_their_newest_session,
+    a_session_that_is_dated_ahead_is_due_and_hides_no_other,
 }
+
+const ISSUER: &str = "https://id.invalid";
 
 fn at(seconds: i64) -> OffsetDateTime {
     ms(seconds * 1_000)
@@ -285,51 +292,57 @@ async fn one_at_a_time_has_its_turn_at_a_session(store: Store) {
     let added = store.add_session(session(&ada), "192.0.2.1", pair(1), at(0));
     added.await.unwrap();
     let names: Vec<String> = (0..8).map(|n| format!("replica-{n}")).collect();
-    let take = async |by: &str, now| {
-        let taken = store.take_turn("s1", by, at(now), at(now + 60)).await;
-        taken.unwrap()
-    };
-    let all = join_all(names.iter().map(|by| take(by, 0))).await;
+    // By the database's clock alone: those of two replicas may be apart.
+    let take = async |by: &str, lasts| store.take_turn("s1", by, lasts).await.unwrap();
+    let minute = Duration::from_mins(1);
+    let all = join_all(names.iter().map(|by| take(by, minute))).await;
     let mut had = names.iter().zip(&all).filter(|(_, taken)| **taken);
     let (first, other) = (had.next().unwrap().0, had.next());
     assert_eq!(other, None);
-    // Who has it not does not end it; one who died has it for a while.
+    // Who has it not does not end it.
     store.end_turn("s1", "somebody else").await.unwrap();
-    assert!(!take("next", 59).await);
-    assert!(take("next", 60).await);
+    assert!(!take("next", minute).await);
     store.end_turn("s1", first).await.unwrap();
-    assert!(!take("third", 61).await);
+    // One who died has it for a while, and not for longer.
+    assert!(take("dead", Duration::ZERO).await);
+    assert!(take("next", minute).await);
+    store.end_turn("s1", "dead").await.unwrap();
+    assert!(!take("third", minute).await);
     store.end_turn("s1", "next").await.unwrap();
-    assert!(take("third", 62).await);
+    assert!(take("third", minute).await);
 }
 
-/// H32: and of a refusal the last session's counts.
-async fn holders_of_tokens_are_asked_about_by_their_newest_session(store: Store) {
-    const ISSUER: &str = "https://id.invalid";
-    let arrival = || Arrival {
+fn arrival() -> Arrival {
+    Arrival {
         id: "id-ada".to_owned(),
         issuer: ISSUER.to_owned(),
         subject: "42".to_owned(),
         name: "ada".to_owned(),
         groups: ["dev".to_owned()].into(),
+    }
+}
+
+/// The n-th session of a user, about which the provider was asked then.
+async fn open(store: &Store, of: &UserRow, n: u8, asked_at: OffsetDateTime) {
+    let session = Session {
+        id: format!("s{n}"),
+        asked_at,
+        ..session(of)
     };
+    let added = store.add_session(session, "192.0.2.1", pair(n), ms(0));
+    added.await.unwrap();
+}
+
+/// H32: and of a refusal the last session's counts.
+async fn holders_of_tokens_are_asked_about_by_their_newest_session(store: Store) {
     store.arrive(arrival(), ms(0)).await.unwrap();
     let ada = store.user("ada").await.unwrap().unwrap();
     let due = async |asked_before, now| {
         let due = store.sessions_due(ISSUER, asked_before, now, 10).await;
         due.unwrap()
     };
-    let open = async |id: &str, asked, n| {
-        let session = Session {
-            id: id.to_owned(),
-            asked_at: asked,
-            ..session(&ada)
-        };
-        let added = store.add_session(session, "192.0.2.1", pair(n), ms(0));
-        added.await.unwrap();
-    };
-    open("s1", ms(1), 1).await;
-    open("s2", ms(2), 2).await;
+    open(&store, &ada, 1, ms(1)).await;
+    open(&store, &ada, 2, ms(2)).await;
     // Who holds nothing need not be asked about; nor a local user.
     assert_eq!(due(ms(5), ms(5)).await, [""; 0]);
     store.add_api_token(api_token(&ada, 1), None).await.unwrap();
@@ -369,4 +382,34 @@ async fn holders_of_tokens_are_asked_about_by_their_newest_session(store: Store)
     added.await.unwrap();
     assert!(!refuse("s3", ms(9)).await);
     assert!(!refuse("nobody's", ms(9)).await);
+}
+
+/// H32: the hub's clock was an hour ahead when it asked, and is right again.
+async fn a_session_that_is_dated_ahead_is_due_and_hides_no_other(store: Store) {
+    store.arrive(arrival(), ms(0)).await.unwrap();
+    let ada = store.user("ada").await.unwrap().unwrap();
+    store.add_api_token(api_token(&ada, 1), None).await.unwrap();
+    let due = async |asked_before, now| {
+        let due = store.sessions_due(ISSUER, asked_before, now, 10).await;
+        due.unwrap()
+    };
+    let ahead = ms(5) + time::Duration::hours(1);
+    open(&store, &ada, 2, ahead).await;
+    assert_eq!(due(ms(4), ms(5)).await, ["s2"]);
+    // Of two such, one is enough.
+    open(&store, &ada, 3, ahead + time::Duration::hours(1)).await;
+    assert_eq!(due(ms(4), ms(5)).await, ["s3"]);
+    // One that is dated right says more, be it due or not.
+    open(&store, &ada, 1, ms(3)).await;
+    assert_eq!(due(ms(4), ms(5)).await, ["s1"]);
+    assert_eq!(due(ms(2), ms(5)).await, [""; 0]);
+    assert!(store.end_session("s1", "logout", ms(5)).await.unwrap());
+    assert_eq!(due(ms(2), ms(5)).await, ["s3"]);
+    // Asked by the clock that is right, it is as any other.
+    store
+        .asked_provider("s3", Some(vec![1]), ms(6))
+        .await
+        .unwrap();
+    assert_eq!(due(ms(5), ms(7)).await, [""; 0]);
+    assert_eq!(due(ms(6), ms(7)).await, ["s3"]);
 }

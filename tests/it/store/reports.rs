@@ -17,6 +17,7 @@ on_both! {
     what_the_hub_sees_is_not_for_the_agent_to_say,
     a_heal_ends_once_and_does_not_open_again,
     heals_are_listed_newest_first_behind_an_id,
+    every_open_heal_is_seen_in_its_order,
     a_lost_agent_is_the_hubs_own_to_tell,
     of_what_was_not_restored_the_newest_of_a_cluster_counts,
     all_that_is_open_is_listed_with_when_it_was_written,
@@ -169,8 +170,11 @@ async fn a_heal_ends_once_and_does_not_open_again(store: Store) {
         [("ObjectMissing".to_owned(), 1)]
     );
     let name = eu1.name.clone();
-    let open = [(name.clone(), heal("1", HealResult::Open))];
-    assert_eq!(store.open_heals().await.unwrap(), open);
+    let listed = HealRecord {
+        steps: vec![],
+        ..heal("1", HealResult::Open)
+    };
+    assert_eq!(store.open_heals().await.unwrap(), [(name.clone(), listed)]);
     // Ten say at once that it is over: one brings news.
     let ends = join_all((0..10).map(|_| say(HealResult::Healed))).await;
     let news: Vec<HealRecord> = ends.into_iter().flat_map(Result::unwrap).collect();
@@ -210,6 +214,19 @@ async fn heals_are_listed_newest_first_behind_an_id(store: Store) {
     assert_eq!(ids(None, None, 3).await, ["4", "3", "2"]);
     assert_eq!(ids(None, Some("2"), 3).await, ["1"]);
     assert_eq!(ids(Some(&eu1.id), Some("4"), 9).await, ["3", "1"]);
+}
+
+/// More than are read at a time.
+async fn every_open_heal_is_seen_in_its_order(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let ids: Vec<String> = (0..1_001).map(|n| format!("{n:04}")).collect();
+    for some in ids.chunks(200) {
+        let some: Vec<HealRecord> = some.iter().map(|id| heal(id, HealResult::Open)).collect();
+        store.report(&eu1.id, heals(&some), at(1)).await.unwrap();
+    }
+    let open = store.open_heals().await.unwrap().into_iter();
+    let seen: Vec<String> = open.map(|(_, heal)| heal.id).collect();
+    assert_eq!(seen, ids);
 }
 
 /// F50: what an agent that is back says of its own heals does not end what the hub saw meanwhile.

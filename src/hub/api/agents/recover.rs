@@ -152,7 +152,8 @@ async fn wait(
 ) -> Result<Option<Duration>, StoreError> {
     let quiet = hub.config.keys.quiet;
     let elsewhere = Elsewhere::of(hub, &cluster.name).await?;
-    let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
+    let here = hub.tunnels.view_of(&cluster.name, &cluster.id);
+    let line = elsewhere.view(&cluster.name, here);
     if line.up.is_some() {
         return Ok(Some(quiet));
     }

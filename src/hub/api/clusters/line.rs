@@ -23,7 +23,7 @@ pub(super) async fn show(
     caller.require(&hub, Role::Viewer, "line.show").await?;
     let cluster = find(&hub, &name).await?;
     let elsewhere = Elsewhere::of(&hub, &cluster.name).await?;
-    let here = hub.tunnels.view(&cluster.name);
+    let here = hub.tunnels.view_of(&cluster.name, &cluster.id);
     let ours = here.up.as_ref().map(|facts| facts.epoch);
     let view = elsewhere.view(&cluster.name, here);
     let at = view.up.filter(|facts| ours != Some(facts.epoch));
@@ -35,7 +35,7 @@ pub(super) async fn show(
         epoch: cluster.epoch,
         since: view.down_since.map(clock::rfc3339),
         parked: count(hub.tunnels.parked(&cluster.name)),
-        denied: hub.tunnels.denials(&cluster.name),
+        denied: hub.tunnels.denials(&cluster.name, &cluster.id),
         last_cause: view.last_cause,
         ..LineDetail::default()
     };
@@ -50,7 +50,9 @@ pub(super) async fn show(
             instance: Some(facts.instance),
             ..detail
         };
-    } else if let Some((facts, load)) = hub.tunnels.load(&cluster.name) {
+    } else if ours.is_some()
+        && let Some((facts, load)) = hub.tunnels.load(&cluster.name)
+    {
         let streams = [
             ("api", load.api),
             ("git", load.git),

@@ -92,7 +92,8 @@ pub async fn each<T>(hub: &Hub, of: impl Fn(&Cluster) -> Option<T>) -> Result<Ve
 
 /// How the agent of a cluster is heard that has joined.
 pub fn beating(hub: &Hub, now: OffsetDateTime, elsewhere: &Elsewhere, cluster: Joined) -> Beating {
-    let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
+    let here = hub.tunnels.view_of(&cluster.name, &cluster.id);
+    let line = elsewhere.view(&cluster.name, here);
     let heard = heard(hub, now, (&cluster.id, cluster.last_seen), &line);
     Beating {
         name: cluster.name,
@@ -108,7 +109,8 @@ fn view(
     (cluster, mut details): (Cluster, Details),
     elsewhere: &Elsewhere,
 ) -> ClusterView {
-    let line = elsewhere.view(&cluster.name, hub.tunnels.view(&cluster.name));
+    let here = hub.tunnels.view_of(&cluster.name, &cluster.id);
+    let line = elsewhere.view(&cluster.name, here);
     let seen = (cluster.id.as_str(), cluster.last_seen);
     let heard = cluster.joined_at.and_then(|_| heard(hub, now, seen, &line));
     let phase = fleet::phase(

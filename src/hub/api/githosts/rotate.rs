@@ -148,7 +148,8 @@ async fn members(hub: &Hub, now: OffsetDateTime) -> Result<Vec<Member>> {
     let reports = hub.store.host_key_reports().await?;
     let elsewhere = Elsewhere::all(hub).await?;
     let of = |c: &Cluster| {
-        let up = elsewhere.view(&c.name, hub.tunnels.view(&c.name)).up;
+        let here = hub.tunnels.view_of(&c.name, &c.id);
+        let up = elsewhere.view(&c.name, here).up;
         member(hub, now, (c, up.is_some()), find(&reports, &c.name))
     };
     Ok(joined(hub, of).await?)

@@ -1,12 +1,13 @@
 //! What a sink is given: the next records behind the last one that it has, and the anchors over them, as much at once as it takes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
 
+use super::file::Appending;
 use super::room::Room;
-use super::{Sink, TooLarge};
+use super::{Behind, Sink, TIMEOUT, TooLarge};
 use crate::hub::audit::chain;
 use crate::hub::store::{Anchor, AuditRow, Store};
 use crate::keys;
@@ -22,6 +23,10 @@ pub(super) struct Way {
     room: Room,
     /// The last record that the sink has taken, or that it never will.
     delivered: i64,
+    behind: Behind,
+    appending: Appending,
+    /// A delivery that takes longer has failed.
+    pub(super) within: Duration,
 }
 
 /// A record or an anchor as it is sent, with its end.
@@ -31,17 +36,21 @@ struct Line {
 }
 
 impl Way {
-    pub(super) fn new(store: Store, sink: Sink) -> Self {
+    pub(super) fn new(store: Store, sink: Sink, behind: Behind) -> Self {
         Self {
             store,
             sink,
             room: Room::default(),
             delivered: 0,
+            behind,
+            appending: Appending::default(),
+            within: TIMEOUT,
         }
     }
 
-    pub(super) fn delivered(&self) -> i64 {
-        self.delivered
+    /// Shows how far the sink is behind.
+    pub(super) fn show(&self) {
+        self.behind.show(self.delivered);
     }
 
     /// Delivers the next records, if there are any.
@@ -50,9 +59,12 @@ impl Way {
         let rows = self.store.audit(position.unwrap_or(0), None, BATCH).await?;
         let Some(first) = rows.first().map(|row| row.seq) else {
             self.delivered = position.unwrap_or(0);
+            self.show();
             return self.anchors(name).await;
         };
         self.delivered = position.unwrap_or(first - 1);
+        // Before the sink has them: that may take long.
+        self.show();
         let gone = position.filter(|before| first > before + 1);
         let gap = gone.map(|before| {
             let why = "removed by the hub's retention before the sink took them";
@@ -91,7 +103,8 @@ impl Way {
             let texts = now.iter().map(|line| line.text.as_str());
             let batch: String = std::iter::once(gap).chain(texts).collect();
             let size = batch.len();
-            let error = match self.sink.deliver(batch).await {
+            let way = (&mut self.appending, self.within);
+            let error = match self.sink.deliver(batch, way).await {
                 Ok(()) => {
                     self.room.taken(Instant::now());
                     return Ok(now.last().map_or(0, |line| line.seq));
@@ -113,7 +126,7 @@ impl Way {
     }
 
     /// One that is refused alone as too large: its place is told, so that those behind it go on. The hub keeps it.
-    async fn without(&self, gap: &str, line: &Line, refused: anyhow::Error) -> Result<i64> {
+    async fn without(&mut self, gap: &str, line: &Line, refused: anyhow::Error) -> Result<i64> {
         let (record, bytes) = (line.seq, line.text.len());
         if bytes <= SMALL {
             return Err(refused);
@@ -122,7 +135,8 @@ impl Way {
             "{gap}{}",
             self::gap(record, record, "the sink refuses it as too large")
         );
-        self.sink.deliver(text).await?;
+        let way = (&mut self.appending, self.within);
+        self.sink.deliver(text, way).await?;
         tracing::error!(
             sink = self.sink.kind(),
             record,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::{StreamExt as _, stream};
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use super::ask;
@@ -63,7 +64,7 @@ async fn look(
     from: &From,
 ) -> Result<(), LoginError> {
     let due =
-        |session: &Session| session.sealed.is_some() && clock::now() - session.asked_at >= age;
+        |session: &Session| session.sealed.is_some() && is_due(session.asked_at, clock::now(), age);
     // An API token's id is no session's.
     let found = hub.store.session(id).await?;
     if !found.is_some_and(|(session, _)| !session.ended && due(&session)) {
@@ -78,6 +79,11 @@ async fn look(
         }
     })
     .await
+}
+
+/// Whether the provider is to be asked again. What a clock that was ahead has dated is due: nobody knows how old it is.
+fn is_due(asked_at: OffsetDateTime, now: OffsetDateTime, age: Duration) -> bool {
+    asked_at > now || now - asked_at >= age
 }
 
 /// Asks about those who have API tokens or SSH keys, used or not, until `stop`: the groups of a token are as new as those of a
@@ -194,6 +200,22 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+
+    /// H32
+    #[test]
+    fn who_was_asked_about_by_a_clock_that_was_ahead_is_due() {
+        let at = |seconds| OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(seconds);
+        for (asked, now, due) in [
+            (100, 100, false),
+            (100, 999, false),
+            (100, 1_000, true),
+            (101, 100, true),
+            (3_700, 100, true),
+        ] {
+            let found = is_due(at(asked), at(now), Duration::from_mins(15));
+            assert_eq!(found, due, "{asked} {now}");
+        }
+    }
 
     /// A hub that stops in the midst of a question to the provider stores its answer.
     #[tokio::test]

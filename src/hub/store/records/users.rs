@@ -118,6 +118,17 @@ pub struct ApiToken {
     pub revoked_at: Option<OffsetDateTime>,
 }
 
+/// The ids of the grants and tokens that were for a cluster by its name, once that is removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndedAccess {
+    /// They were for this cluster alone.
+    pub revoked_grants: Vec<String>,
+    /// They go on for others.
+    pub narrowed_grants: Vec<String>,
+    pub revoked_tokens: Vec<String>,
+    pub narrowed_tokens: Vec<String>,
+}
+
 /// How the end of a token or user went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {

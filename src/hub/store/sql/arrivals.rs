@@ -94,7 +94,8 @@ async fn update(
     const DOING: &str = "store what changed of a user";
     let groups: Vec<String> = arrival.groups.iter().cloned().collect();
     let same = user.name == arrival.name && user.groups == groups;
-    let lately = |p: &Provided| !p.refused && now - p.vouched_at < VOUCHED;
+    // A time that is yet to come is of a clock that was ahead, and would keep groups in force until it is there and longer.
+    let lately = |p: &Provided| !p.refused && p.vouched_at <= now && now - p.vouched_at < VOUCHED;
     if same && user.provider.as_ref().is_some_and(lately) {
         return Ok(());
     }

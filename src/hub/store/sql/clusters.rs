@@ -4,9 +4,11 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::{Connection, Database, corrupt, db, from_json, from_ms, to_json, to_ms};
-use crate::hub::store::{Cluster, Joined, NewClusterRow, Result, StoreError};
+use crate::hub::store::{Cluster, EndedAccess, Joined, NewClusterRow, Result, StoreError};
 use crate::wire::api::{EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
+
+mod namesakes;
 
 #[derive(FromRow)]
 pub(super) struct Row {
@@ -217,7 +219,11 @@ impl Database {
         rows.into_iter().map(joined).collect()
     }
 
-    pub async fn remove_cluster(&self, id: &str, now: OffsetDateTime) -> Result<bool> {
+    pub async fn remove_cluster(
+        &self,
+        id: &str,
+        now: OffsetDateTime,
+    ) -> Result<Option<EndedAccess>> {
         const DOING: &str = "remove a cluster";
         let mut write = self.begin(DOING).await?;
         let done = sqlx::query(
@@ -253,8 +259,14 @@ impl Database {
                 .await
                 .map_err(db(DOING))?;
         }
+        // A second call ends nothing: by now the name may be another cluster's.
+        let ended = if done.rows_affected() == 1 {
+            Some(namesakes::end(&mut write, id, now).await?)
+        } else {
+            None
+        };
         write.commit(DOING).await?;
-        Ok(done.rows_affected() == 1)
+        Ok(ended)
     }
 
     pub async fn next_epoch(&self, cluster_id: &str) -> Result<u64> {

@@ -9,10 +9,13 @@ use crate::hub::incident::{Acted, Seen};
 use crate::hub::store::Result;
 use crate::hub::twin::fault::Unrestored;
 use crate::wire::id::ClusterName;
-use crate::wire::report::{HealRecord, HealResult};
+use crate::wire::report::{HealRecord, HealResult, Scene};
 
 /// Open heals in one look; a fleet with more is in flames anyhow.
-const MAX_OPEN: i64 = 20_000;
+const MAX_OPEN: usize = 20_000;
+/// Of them, whose whole records are in memory at a time. One that is passed over, since another ended between two pieces, is
+/// there at the next look.
+const PIECE: usize = 1_000;
 
 /// Heals `h` of clusters `c`, as [`told`] reads them.
 macro_rules! heals {
@@ -30,6 +33,10 @@ type Row = (String, String);
 fn told(doing: &'static str, (name, record): Row) -> Result<(ClusterName, HealRecord)> {
     let name = name.parse().map_err(corrupt(doing))?;
     Ok((name, from_json(doing, &record)?))
+}
+
+fn count(rows: usize) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
 /// Stores a heal or what became of it. A heal that ended does not open again, whatever comes late. True = it ended now.
@@ -194,14 +201,29 @@ impl Database {
 
     pub async fn open_heals(&self) -> Result<Vec<(ClusterName, HealRecord)>> {
         const DOING: &str = "list open heals";
-        let rows: Vec<Row> = sqlx::query_as(heals!(
-            "WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL ORDER BY h.id LIMIT $1"
-        ))
-        .bind(MAX_OPEN)
-        .fetch_all(&self.readers)
-        .await
-        .map_err(db(DOING))?;
-        rows.into_iter().map(|row| told(DOING, row)).collect()
+        let mut open: Vec<(ClusterName, HealRecord)> = Vec::new();
+        while open.len() < MAX_OPEN {
+            let rows: Vec<Row> = sqlx::query_as(heals!(
+                "WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL ORDER BY h.id LIMIT $1 OFFSET $2"
+            ))
+            .bind(count(PIECE))
+            .bind(count(open.len()))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db(DOING))?;
+            let last = rows.len() < PIECE;
+            for row in rows {
+                let (cluster, mut heal) = told(DOING, row)?;
+                // Most of a record, for which nobody who looks at all of them asks.
+                heal.steps = Vec::new();
+                heal.scene = Scene::default();
+                open.push((cluster, heal));
+            }
+            if last {
+                break;
+            }
+        }
+        Ok(open)
     }
 
     pub async fn last_unrestored(&self, class: &str) -> Result<Vec<(ClusterName, HealRecord)>> {

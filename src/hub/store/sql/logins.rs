@@ -1,5 +1,7 @@
 //! Logins that are under way, for whichever replica is asked next.
 
+use std::time::Duration;
+
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
@@ -206,21 +208,20 @@ impl Database {
         Ok(told)
     }
 
-    pub async fn take_turn(
-        &self,
-        session: &str,
-        by: &str,
-        now: OffsetDateTime,
-        until: OffsetDateTime,
-    ) -> Result<bool> {
+    pub async fn take_turn(&self, session: &str, by: &str, lasts: Duration) -> Result<bool> {
         const DOING: &str = "take a turn at a session";
-        let statement = sqlx::query(
-            "UPDATE session SET turn_by = $1, turn_until = $2 WHERE id = $3 AND (turn_by IS NULL OR turn_until <= $4)",
-        )
-        .bind(by)
-        .bind(to_ms(until))
-        .bind(session)
-        .bind(to_ms(now));
+        // By the database's clock: by their own, two replicas whose clocks are apart would both have it.
+        const TAKE: &str = concat!(
+            "UPDATE session SET turn_by = $1, turn_until = $2 + ",
+            now!(),
+            " WHERE id = $3 AND (turn_by IS NULL OR turn_until <= ",
+            now!(),
+            ")"
+        );
+        let statement = sqlx::query(TAKE)
+            .bind(by)
+            .bind(i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX))
+            .bind(session);
         Ok(self.change_row(DOING, statement).await? == 1)
     }
 

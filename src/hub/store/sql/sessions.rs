@@ -11,6 +11,20 @@ const KEEP: time::Duration = time::Duration::days(30);
 /// Pairs of one session; more is a client gone mad, and the session ends.
 const PAIRS: i64 = 5_000;
 
+/// When the provider was asked by a session, now being $1. What a clock that was ahead has dated counts as the oldest: nobody
+/// knows when that was.
+macro_rules! asked {
+    ($session:literal) => {
+        concat!(
+            "(CASE WHEN ",
+            $session,
+            ".asked_at > $1 THEN 0 ELSE ",
+            $session,
+            ".asked_at END)"
+        )
+    };
+}
+
 #[derive(FromRow)]
 struct SessionRecord {
     id: String,
@@ -144,16 +158,18 @@ impl Database {
         now: OffsetDateTime,
         limit: u32,
     ) -> Result<Vec<String>> {
-        const DUE: &str = "SELECT s.id FROM session s JOIN \"user\" u ON u.id = s.user_id
-             WHERE s.ended_at IS NULL AND s.sealed IS NOT NULL AND s.expires_at > $1 AND s.asked_at <= $2
+        const DUE: &str = concat!(
+            "SELECT s.id FROM session s JOIN \"user\" u ON u.id = s.user_id
+             WHERE s.ended_at IS NULL AND s.sealed IS NOT NULL AND s.expires_at > $1 AND ", asked!("s"), " <= $2
              AND u.issuer = $3 AND u.subject IS NOT NULL AND u.disabled_at IS NULL
              AND NOT EXISTS (SELECT 1 FROM session o WHERE o.user_id = s.user_id AND o.ended_at IS NULL
                  AND o.sealed IS NOT NULL AND o.expires_at > $1
-                 AND (o.asked_at > s.asked_at OR (o.asked_at = s.asked_at AND o.id > s.id)))
+                 AND (", asked!("o"), " > ", asked!("s"), " OR (", asked!("o"), " = ", asked!("s"), " AND o.id > s.id)))
              AND (EXISTS (SELECT 1 FROM api_token t WHERE t.user_id = s.user_id AND t.revoked_at IS NULL
                      AND (t.expires_at IS NULL OR t.expires_at > $1))
                  OR EXISTS (SELECT 1 FROM ssh_key k WHERE k.user_id = s.user_id))
-             ORDER BY s.asked_at, s.id LIMIT $4";
+             ORDER BY ", asked!("s"), ", s.id LIMIT $4"
+        );
         sqlx::query_scalar(DUE)
             .bind(to_ms(now))
             .bind(to_ms(asked_before))
