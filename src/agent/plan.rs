@@ -110,7 +110,7 @@ pub fn plan(
     let exhausted = steps::open_circuits(history, &findings);
     let guarded = findings.iter().any(find::dies);
     let mut ends = giveback::steps(now, install, observed, history, (mode, &findings));
-    quarantine::mark::all(install, observed, &mut ends);
+    quarantine::mark::all(now, install, observed, &mut ends);
     if !acts(now, install, observed, history, (mode, &findings)) {
         let due = giveback::is_due(install, observed, history);
         return Plan {
@@ -132,7 +132,7 @@ pub fn plan(
         }
     }
     change::stage(install.changing && !guarded, &mut steps, &open);
-    quarantine::mark::all(install, observed, &mut steps);
+    quarantine::mark::all(now, install, observed, &mut steps);
     let safe_only = window::careful(now, &install.policy).is_some();
     if safe_only {
         steps.retain(|step| step.action.is_safe() || steps::guarded_down(observed, &step.target));

@@ -46,6 +46,8 @@ const COALESCE: Duration = Duration::from_millis(100);
 const LIFE_SIGN: Duration = Duration::from_secs(10);
 /// The hub beats every 15 s on the stream of orders; one that is silent for this long is opened again.
 const SILENCE: Duration = Duration::from_secs(40);
+/// Heals that the hub has left out of its answer are offered again so often; a new line does it, too.
+const OFFERED: Duration = Duration::from_hours(1);
 /// The pause between two looks at whether something is due.
 const LOOK: Duration = Duration::from_secs(5);
 const RETRY: Schedule = Schedule {
@@ -176,6 +178,7 @@ async fn take(
 
 async fn send(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
     let (mut attempt, mut sent_at, mut epoch) = (0, None::<Instant>, None);
+    let mut offered = Instant::now();
     loop {
         shared.config.heart.beat();
         let line = shared.config.caller.line();
@@ -184,6 +187,10 @@ async fn send(shared: Arc<Shared>, stop: CancellationToken) -> Result<()> {
             shared.outbox().resend();
         }
         epoch = now_epoch.or(epoch);
+        if offered.elapsed() >= OFFERED {
+            offered = Instant::now();
+            shared.outbox().offer_again();
+        }
         let clean = shared.outbox().is_clean();
         let quiet = sent_at.is_some_and(|at| at.elapsed() < LIFE_SIGN);
         if clean && (line.is_some() || quiet) {

@@ -140,19 +140,33 @@ impl History {
     pub fn restored(&mut self, now: OffsetDateTime, crd: &ObjectId, left: Vec<Saved>) {
         self.restore_after.remove(crd);
         self.saved.remove(crd);
-        if !left.is_empty() {
-            self.saved.insert(crd.clone(), left);
-            self.restore_after.insert(crd.clone(), now + AGAIN);
+        if left.is_empty() {
+            self.failing.remove(crd);
+            return;
         }
+        self.saved.insert(crd.clone(), left);
+        self.restore_after.insert(crd.clone(), now + AGAIN);
+        self.failing.entry(crd.clone()).or_insert(now);
     }
 
-    /// Forgets what could not be brought back for too long: whoever has its name by now would get what somebody else had. Returns
-    /// it, by CRD.
+    /// More that died with `crd`; of two that died under one name the later one is brought back.
+    pub fn died(&mut self, crd: &ObjectId, more: Vec<Saved>) {
+        let saved = self.saved.entry(crd.clone()).or_default();
+        let places: BTreeSet<String> = more.iter().map(Saved::place).collect();
+        saved.retain(|former| !places.contains(&former.place()));
+        saved.extend(more);
+    }
+
+    /// Forgets what no try brought back for too long: whoever has its name by now would get what somebody else had. What nobody could
+    /// try, as long as the CRD is away or the owner has things rest, stays. Returns it, by CRD.
     pub fn give_up(&mut self, now: OffsetDateTime) -> BTreeMap<ObjectId, Vec<Saved>> {
         let mut given_up = BTreeMap::new();
         for (crd, saved) in &mut self.saved {
+            let Some(failing) = self.failing.get(crd) else {
+                continue;
+            };
             let stale: Vec<Saved> = saved
-                .extract_if(.., |one| now - one.since >= STALE)
+                .extract_if(.., |one| now - one.since.max(*failing) >= STALE)
                 .collect();
             if !stale.is_empty() {
                 given_up.insert(crd.clone(), stale);
@@ -162,6 +176,7 @@ impl History {
             if self.saved.get(crd).is_some_and(Vec::is_empty) {
                 self.saved.remove(crd);
                 self.restore_after.remove(crd);
+                self.failing.remove(crd);
             }
         }
         given_up
@@ -479,5 +494,47 @@ mod tests {
         let rest = history.give_up(young.since + STALE);
         assert_eq!(rest, [(crd, vec![young])].into());
         assert!(history.saved.is_empty() && history.restore_after.is_empty());
+        assert!(history.failing.is_empty());
+    }
+
+    /// A CRD that hangs over a weekend on somebody's finalizer, or a window, takes nobody's objects along.
+    #[test]
+    fn what_was_not_tried_is_kept_however_old_it_is() {
+        let begin = datetime!(2026-01-02 03:04:05 UTC);
+        let crd = ObjectId::new(
+            Kind::CustomResourceDefinition,
+            "",
+            "helmreleases.helm.toolkit.fluxcd.io",
+        );
+        let mut history = History::default();
+        history.died(&crd, vec![saved("x", begin)]);
+        let late = begin + Duration::hours(60);
+        assert_eq!(history.give_up(late), BTreeMap::new());
+        // From the first try on there is a day.
+        history.restored(late, &crd, vec![saved("x", begin)]);
+        history.restored(late + AGAIN, &crd, vec![saved("x", begin)]);
+        let day = late + STALE;
+        assert_eq!(history.give_up(day - AGAIN), BTreeMap::new());
+        let given_up = history.give_up(day);
+        assert_eq!(given_up, [(crd, vec![saved("x", begin)])].into());
+    }
+
+    #[test]
+    fn of_two_that_died_under_one_name_the_later_one_comes_back() {
+        let now = datetime!(2026-01-02 03:04:05 UTC);
+        let crd = ObjectId::new(
+            Kind::CustomResourceDefinition,
+            "",
+            "applications.argoproj.io",
+        );
+        let of = |name: &str, path: &str| Saved {
+            object: json!({"metadata": {"namespace": "n", "name": name}, "spec": {"path": path}}),
+            since: now,
+        };
+        let mut history = History::default();
+        history.died(&crd, vec![of("a", "1"), of("b", "1")]);
+        history.died(&crd, vec![of("b", "2"), of("c", "2")]);
+        let expected = vec![of("a", "1"), of("b", "2"), of("c", "2")];
+        assert_eq!(history.saved, [(crd, expected)].into());
     }
 }

@@ -67,6 +67,7 @@ impl History {
             saved,
             cut: _,
             restore_after,
+            failing,
             refused: _,
             nudged,
             retried,
@@ -98,6 +99,7 @@ impl History {
             .chain(nudged.values_mut())
             .chain(down.values_mut())
             .chain(without.values_mut())
+            .chain(failing.values_mut())
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
             .chain(kept.values_mut().flat_map(|(_, times)| times))

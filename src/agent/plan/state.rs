@@ -357,6 +357,8 @@ pub struct History {
     pub cut: BTreeMap<ObjectId, String>,
     /// When those that did not come back are tried again, by CRD.
     pub restore_after: BTreeMap<ObjectId, OffsetDateTime>,
+    /// Since when no try brought all of them back, by CRD.
+    pub failing: BTreeMap<ObjectId, OffsetDateTime>,
     /// Objects that the API server found invalid as they were sent.
     pub refused: BTreeMap<ObjectId, Refused>,
     /// When each object was last asked to reconcile.

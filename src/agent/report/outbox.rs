@@ -180,6 +180,11 @@ impl Outbox {
         self.unread.clear();
     }
 
+    /// What the hub did not take goes up once more: one reason passes by itself, an id from a clock that was ahead.
+    pub fn offer_again(&mut self) {
+        self.unread.clear();
+    }
+
     pub fn is_clean(&self) -> bool {
         self.acked == self.version && self.waiting().next().is_none()
     }

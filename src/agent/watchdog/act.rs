@@ -109,8 +109,7 @@ impl Watchdog {
                 .restored(clock::now(), &step.target, done.saved);
             self.keep_saves(&step.target).await;
         } else if !done.saved.is_empty() {
-            let saved = self.history.saved.entry(step.target.clone());
-            saved.or_default().extend(done.saved);
+            self.history.died(&step.target, done.saved);
         }
         done.outcome
     }

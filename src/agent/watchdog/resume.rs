@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use time::Duration as Span;
 use tracing::warn;
 
+use super::open::Read;
 use super::tell::UNREADABLE;
 use super::{Watchdog, budgets, silences};
 use crate::agent::plan::setback::shift;
@@ -13,25 +15,24 @@ impl Watchdog {
     /// Goes on with what an agent before this one saved and left open. What cannot be read now is not given up.
     pub(super) async fn resume(&mut self) {
         let left = loop {
-            let saved = self.saves.load(clock::now()).await;
-            match (saved, self.open_heals.load().await) {
-                (Ok(saved), Ok(open)) => break (saved, open),
+            let open = self.open_heals.load().await;
+            let set_by = open.as_ref().map_or(Span::ZERO, set_since);
+            // By the clock of before: what was saved minutes ago is no older for a clock that was set.
+            let saved = self.saves.load(clock::now() - set_by).await;
+            match (saved, open) {
+                (Ok(saved), Ok(open)) => break (saved, open, set_by),
                 (Err(error), _) | (_, Err(error)) => {
                     warn!(error = format!("{error:#}"), "trying again");
                     tokio::time::sleep(Duration::from_secs(2)).await;
                 }
             }
         };
-        let (saved, open) = left;
+        let (saved, open, set_by) = left;
         for wrong in saved.wrong.iter().chain(&open.wrong) {
             self.teller.warn(UNREADABLE, wrong);
         }
         self.history.saved = saved.objects;
         let now = clock::now();
-        let boot = open.stamp.zip(clock::boot());
-        let set_by = boot.map_or(time::Duration::ZERO, |(stamp, boot)| {
-            stamp.set_since(now, &boot)
-        });
         if !set_by.is_zero() {
             let seconds = set_by.whole_seconds();
             warn!(
@@ -51,4 +52,12 @@ impl Watchdog {
         self.tell(ended).await;
         self.teller.goes_on(self.records.open_ids()).await;
     }
+}
+
+/// By how much the clock was set since the agent before said what it had; nothing where the machine began anew meanwhile.
+fn set_since(open: &Read) -> Span {
+    let boot = open.stamp.as_ref().zip(clock::boot());
+    boot.map_or(Span::ZERO, |(stamp, boot)| {
+        stamp.set_since(clock::now(), &boot)
+    })
 }

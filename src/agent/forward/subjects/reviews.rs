@@ -174,11 +174,12 @@ impl Reviews {
 
     fn look(&mut self, name: Name, after: Duration) {
         let look = (self.look)(self.right, &name);
+        // What is asked was chosen now, whenever it is.
+        let begun = Instant::now();
         self.looks.push(Box::pin(async move {
             if !after.is_zero() {
                 sleep(after).await;
             }
-            let begun = Instant::now();
             let said = look.await;
             Looked { name, begun, said }
         }));

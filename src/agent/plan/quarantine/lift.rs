@@ -1,13 +1,14 @@
 //! The end of a hold: what may be given back to Git, and whose probation is over.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use time::OffsetDateTime;
 
 use super::removed::{is_still_there, seen};
-use super::shield::{self, Owner};
-use super::{Held, Hold, PROBATION, brings, hold, holds, removed, root, shielding, step};
+use super::shield::{self, Owner, Shield};
+use super::{Held, Hold, PROBATION, brings, hold, holds, removed, root, step};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::plan::health::works;
@@ -115,15 +116,30 @@ fn given_back(
     let mut rest = holds.clone();
     rest.remove(id);
     let mut steps = vec![step(lift(now, install, &held.hold), id)];
-    // The object's Application first: what those above it give back to Git is to be as it was. Of other holds, which somebody may
-    // undo all the time, this is no matter.
-    let [before, after] = [holds, &rest].map(|holds| shield::shields(install, observed, holds));
-    let shields = shielding(install, observed, &rest);
-    let shields = shields.into_iter().rev();
-    let shields = shields.filter(|(_, id)| before.get(id) != after.get(id));
-    steps.extend(shields.map(|(action, id)| step(action, &id)));
+    steps.extend(told(install, observed, holds, &rest));
     steps.push(step(Action::Nudge, &held.owner));
     Some(steps)
+}
+
+/// What Applications are told when just `rest` of what is held stays so; of other holds, which somebody may undo all the time,
+/// this is no matter. Nor does it depend on what they say: one that lost its word says nothing of a hold, and its spec does.
+fn told(
+    install: &Install,
+    observed: &Observed,
+    holds: &BTreeMap<ObjectId, Held>,
+    rest: &BTreeMap<ObjectId, Held>,
+) -> Vec<Step> {
+    let [before, after] = [holds, rest].map(|holds| shield::shields(install, observed, holds));
+    let nothing = Shield::default();
+    let told = shield::owners(install, observed).filter_map(|(id, _)| {
+        let [was, is] = [&before, &after].map(|all| all.get(id).unwrap_or(&nothing));
+        (was != is).then(|| step(Action::Shield(is.after(was)), id))
+    });
+    let mut told: Vec<Step> = told.collect();
+    // The object's Application first: what those above it give back to Git is to be as it was.
+    let level = |id: &ObjectId| shield::chain(install, observed, id).len();
+    told.sort_by_cached_key(|step| Reverse(level(&step.target)));
+    told
 }
 
 /// Whether an object says what was assigned: an operation that still wrote a commit's version of it is mended first.

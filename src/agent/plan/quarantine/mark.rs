@@ -1,6 +1,7 @@
 //! What a hold leaves on the object itself.
 
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
 
 use super::shield::{self, OPTIONS};
 use super::{HELD, Held, RECONCILE, hold, holds, owner, shielding};
@@ -8,6 +9,7 @@ use crate::agent::engine::Install;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::state::{Object, Observed};
 use crate::agent::plan::steps::{Action, Step};
+use crate::agent::plan::window;
 use crate::wire::api::EngineKind;
 
 /// The annotations of an object that is held, or no longer; null = it is to have none. `said` is what it has of
@@ -51,9 +53,9 @@ pub fn note(engine: EngineKind, live: &Object) -> Option<&str> {
 }
 
 /// Puts holds where they have to be among the steps of a plan.
-pub fn all(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
+pub fn all(now: OffsetDateTime, install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
     first(install, observed, steps);
-    tell_of_removed(install, observed, steps);
+    tell_of_removed(now, install, observed, steps);
 }
 
 /// Says on what is held that it is so, before anything else is done to it: the next commit may be on its way, and what
@@ -92,8 +94,13 @@ fn first(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
 }
 
 /// What a commit removed is pruned within a second or two. Its own word keeps it from that, so that comes first; its
-/// Application, which does not apply it any more, is told of all of it together.
-fn tell_of_removed(install: &Install, observed: &Observed, steps: &mut Vec<Step>) {
+/// Application, which does not apply it any more, is told of all of it together; not one with a window of its own.
+fn tell_of_removed(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    steps: &mut Vec<Step>,
+) {
     let removed = |step: &&Step| {
         let class = step.cause.as_ref().map(|(class, _)| *class);
         class == Some(Class::EngineRemovedByCommit)
@@ -114,7 +121,8 @@ fn tell_of_removed(install: &Install, observed: &Observed, steps: &mut Vec<Step>
             all.insert(step.target.clone(), Held { hold, owner });
         }
     }
-    for (action, target) in shielding(install, observed, &all) {
+    let told = shielding(install, observed, &all).into_iter();
+    for (action, target) in told.filter(|(_, target)| !window::rests(now, observed, target)) {
         steps.push(Step {
             action,
             target,

@@ -210,6 +210,15 @@ fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
+/// The other way round; null = nothing.
+fn list(items: Vec<Value>) -> Value {
+    if items.is_empty() {
+        Value::Null
+    } else {
+        Value::Array(items)
+    }
+}
+
 /// The Application that applies an object, by the annotation that Argo CD puts onto it:
 /// `APPLICATION:GROUP/KIND:NAMESPACE/NAME`, and `NAMESPACE_APPLICATION` for one in another namespace than Argo CD's.
 pub fn owner(home: &str, fields: &Value) -> Option<ObjectId> {
@@ -323,23 +332,52 @@ pub struct Shield {
     pub held: BTreeMap<ObjectId, Hold>,
     /// Applications that it brings, and whose settings it leaves alone.
     pub below: BTreeSet<ObjectId>,
+    /// What was one of these until now: where our word is lost, nothing else tells what is in its spec for that.
+    pub ended: BTreeSet<ObjectId>,
 }
 
 impl Shield {
+    /// The same, said to an Application that was to say `was`.
+    #[must_use]
+    pub fn after(&self, was: &Self) -> Self {
+        let held = was.held.keys().filter(|id| !self.held.contains_key(*id));
+        let below = was.below.difference(&self.below);
+        Self {
+            ended: held.chain(below).cloned().collect(),
+            ..self.clone()
+        }
+    }
+
     fn entries(&self) -> impl Iterator<Item = Value> {
         let below = self.below.iter().map(parent);
         below.chain(self.held.keys().map(ignored))
     }
 
     /// What an Application said before, where our word is not on it: not on it yet, or lost with its annotations, which an
-    /// `ApplicationSet` takes away.
+    /// `ApplicationSet` takes away. With an entry of ours [`RESPECT`] is taken for ours, too, though a user may have set it before:
+    /// nothing tells any more.
     fn before(&self, spec: &Value) -> Former {
-        let mut former = Former::of(spec);
-        let ours: Vec<Value> = self.entries().collect();
-        if let Some(all) = former.ignore_differences.as_array_mut() {
-            all.retain(|entry| !ours.contains(entry));
+        let former = Former::of(spec);
+        let held = self.held.keys().chain(&self.ended);
+        let held: Vec<Value> = held.map(ignored).collect();
+        let below = self.below.iter().chain(&self.ended);
+        let below: Vec<Value> = below.map(parent).collect();
+        let mut differences = items(Some(&former.ignore_differences));
+        let has = |ours: &[Value]| differences.iter().any(|entry| ours.contains(entry));
+        let (holds, lets) = (has(&held), has(&below));
+        if !holds && !lets {
+            return former;
         }
-        former
+        differences.retain(|entry| !held.contains(entry) && !below.contains(entry));
+        let mut options = items(Some(&former.sync_options));
+        // As in `respects`: it is not ours where nothing was held.
+        if holds || !options.contains(&json!(SERVER_SIDE)) {
+            options.retain(|option| *option != RESPECT);
+        }
+        Former {
+            ignore_differences: list(differences),
+            sync_options: list(options),
+        }
     }
 
     fn differences(&self, former: &Value) -> Value {

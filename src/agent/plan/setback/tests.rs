@@ -36,6 +36,7 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         host_keys: Some(at(-4)),
         head: Some(("abc".to_owned(), at(-5))),
         restore_after: [(object(), restore_after)].into(),
+        failing: [(object(), at(-19))].into(),
         nudged: [(object(), at(-6))].into(),
         retried: [(object(), [-40, -7].map(&at).to_vec())].into(),
         blinded: Some(at(-8)),

@@ -72,6 +72,11 @@ fn heals_that_an_older_hub_does_not_know_hold_up_no_others() {
 
     outbox.add(News::Heal(Box::new(heal("7", HealResult::Healed))));
     assert_eq!(sent(&outbox), ["7"], "what changed may be read now");
+    outbox.offer_again();
+    assert_eq!(sent(&outbox), ids[..HEALS_A_REPORT], "a while later");
+    let parcel = outbox.next();
+    outbox.settle(&parcel, &ack(&[]));
+    assert!(outbox.is_clean());
     outbox.resend();
     assert_eq!(
         sent(&outbox),

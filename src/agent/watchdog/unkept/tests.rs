@@ -117,8 +117,8 @@ async fn what_cannot_be_brought_back_goes_from_the_record_after_a_day() {
     let at = |hours: i64| lost.since + time::Duration::hours(hours);
     let all = vec![lost.clone()];
     watchdog.history.saved.insert(crd.clone(), all.clone());
-    for _ in 0..3 {
-        watchdog.history.restored(at(20), &crd, all.clone());
+    for hours in [0, 10, 20] {
+        watchdog.history.restored(at(hours), &crd, all.clone());
         watchdog.keep_saves(&crd).await;
         let left = watchdog.saves.load(at(23)).await.unwrap();
         assert_eq!(left.objects, [(crd.clone(), all.clone())].into());

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::agent::plan::quarantine::hold;
 use crate::agent::plan::tests::Cluster;
-use crate::agent::plan::{self, Class, Mode, Object, Observed};
+use crate::agent::plan::{self, Class, MAINTENANCE, Mode, Object, Observed};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 
@@ -226,6 +226,27 @@ fn what_would_be_pruned_is_told_by_the_commit_that_removed_it() {
     let live = cluster.applications.get_mut(&engine).unwrap();
     live["status"]["sync"]["revision"] = json!("");
     assert_eq!(told(&cluster), removed("before"));
+}
+
+/// W19, W24: what would be pruned keeps itself from that; the Application that somebody is at work on is told when they are done.
+#[test]
+fn a_root_with_a_window_of_its_own_is_not_told_of_what_a_commit_removed() {
+    let ((mut cluster, policy), server) = (with_policy("linesman"), server());
+    let both = [&server, &policy].map(|id| (id, "OutOfSync", true));
+    lists(&mut cluster, "linesman", &both);
+    let shields = |cluster: &Cluster| {
+        let plan = cluster.plan();
+        let all = writes(&plan).into_iter();
+        let (shields, holds): (Vec<_>, Vec<_>) = all.partition(|(did, _)| *did == "shield");
+        (shields.len(), holds.len())
+    };
+    assert_eq!(shields(&cluster), (1, 2));
+    let end = cluster.now + Duration::seconds(20);
+    let root = cluster.objects.get_mut(&application("linesman")).unwrap();
+    root.fields["metadata"]["annotations"][MAINTENANCE] = json!(rfc3339(end));
+    assert_eq!(shields(&cluster), (0, 2));
+    cluster.now = end;
+    assert_eq!(shields(&cluster), (1, 2));
 }
 
 /// The network policy of Redis, which the Application brought as well.

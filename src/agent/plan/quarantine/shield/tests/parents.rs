@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use time::Duration;
 
-use super::super::{Owner, SERVER_SIDE, Shield, chain};
+use super::super::{HOLDS, Owner, RESPECT, SERVER_SIDE, Shield, chain};
 use super::{
     SERVER, after_a_while, application, bad_commit, do_all, held, live_without_word, looked_at,
     owned, root_ignores, works_again, writes,
@@ -176,7 +177,7 @@ fn a_parent_that_applies_on_the_servers_side_gets_no_further_option() {
         "ignoreDifferences": [left_alone("engine")], "syncPolicy": {"syncOptions": options},
     });
     let word = patch.pointer("/metadata/annotations");
-    let word = word.and_then(|all| all.get(super::HOLDS)?.as_str());
+    let word = word.and_then(|all| all.get(HOLDS)?.as_str());
     let said = Owner::of("argocd", word, &spec, &Value::Null);
     assert_eq!((said.below, said.in_force), (shield.below, true));
 }
@@ -185,6 +186,7 @@ fn a_parent_that_applies_on_the_servers_side_gets_no_further_option() {
 #[test]
 fn an_application_that_lost_its_word_alone_says_in_the_end_what_it_said_before() {
     let mut cluster = held("engine");
+    let before = owned("engine").applications;
     let spec = engine(&mut cluster)["spec"].clone();
     for _ in 0..2 {
         live_without_word(&mut cluster);
@@ -196,6 +198,79 @@ fn an_application_that_lost_its_word_alone_says_in_the_end_what_it_said_before()
     looked_at(&mut cluster, "engine", "3");
     let plan = cluster.plan();
     do_all(&mut cluster, &plan);
-    let before = json!([{"kind": "Secret", "jsonPointers": ["/data"]}]);
-    assert_eq!(engine(&mut cluster)["spec"]["ignoreDifferences"], before);
+    let before = &before[&application("engine")];
+    assert_eq!(engine(&mut cluster)["spec"], before["spec"]);
+}
+
+fn platform_without_word(cluster: &mut Cluster) {
+    let platform = cluster.applications.get_mut(&application("platform"));
+    let words = platform.unwrap()["metadata"]["annotations"].as_object_mut();
+    words.unwrap().remove(HOLDS);
+}
+
+/// W41: what lets others hold is given back as well.
+#[test]
+fn a_parent_that_loses_its_word_each_time_says_in_the_end_what_it_said_before() {
+    let mut cluster = three_levels();
+    let before = cluster.applications.clone();
+    bad_commit(&mut cluster, "engine", "2");
+    let plan = after_a_while(&mut cluster);
+    do_all(&mut cluster, &plan);
+    works_again(&mut cluster);
+    cluster.history.faults.clear();
+    platform_without_word(&mut cluster);
+    for commit in ["2", "3"] {
+        looked_at(&mut cluster, "engine", commit);
+        let begun = cluster.now;
+        while cluster.now - begun < Duration::minutes(1) {
+            cluster.round_with(platform_without_word);
+        }
+        let ignores = &cluster.applications[&application("platform")]["spec"]["ignoreDifferences"];
+        let held = commit == "2";
+        assert_eq!(*ignores == json!([left_alone("engine")]), held, "{commit}");
+    }
+    for (id, was) in &before {
+        assert_eq!(cluster.applications[id]["spec"], was["spec"], "{id}");
+    }
+}
+
+/// What was there before, where our word is lost: nothing of ours, and all else.
+#[test]
+fn what_is_ours_in_a_spec_without_our_word_is_told_from_the_rest() {
+    let engine = || BTreeSet::from([application("engine")]);
+    let lets = Shield {
+        below: engine(),
+        ..Shield::default()
+    };
+    let ended = Shield::default().after(&lets);
+    assert_eq!((&ended.below, &ended.ended), (&BTreeSet::new(), &engine()));
+    let own = json!({"kind": "Secret", "jsonPointers": ["/data"]});
+    let ours = left_alone("engine");
+    for (differences, options, expected) in [
+        (
+            json!([own, ours]),
+            json!(["X=true", RESPECT]),
+            (json!([own]), json!(["X=true"])),
+        ),
+        (json!([ours]), json!([RESPECT]), (Value::Null, Value::Null)),
+        (
+            json!([own]),
+            json!([RESPECT]),
+            (json!([own]), json!([RESPECT])),
+        ),
+        (
+            json!([ours]),
+            json!([SERVER_SIDE, RESPECT]),
+            (Value::Null, json!([SERVER_SIDE, RESPECT])),
+        ),
+        (Value::Null, Value::Null, (Value::Null, Value::Null)),
+    ] {
+        let spec =
+            json!({"ignoreDifferences": differences, "syncPolicy": {"syncOptions": options}});
+        for shield in [&lets, &ended] {
+            let former = shield.before(&spec);
+            let said = (former.ignore_differences, former.sync_options);
+            assert_eq!(said, expected, "{spec}");
+        }
+    }
 }

@@ -3,7 +3,10 @@
 use serde_json::json;
 use time::Duration;
 
-use super::{HELD, Hold, OPTIONS, application, do_all, held, hold, rfc3339, writes};
+use super::{
+    HELD, Hold, OPTIONS, application, do_all, held, hold, ignored, ignored_server,
+    live_without_word, looked_at, owned, rfc3339, root_ignores, server, writes,
+};
 use crate::agent::engine::TRACKING;
 use crate::agent::plan::quarantine::{Undone, undone};
 use crate::agent::plan::tests::Cluster;
@@ -122,4 +125,55 @@ fn an_application_that_cannot_be_told_keeps_no_other_hold_from_its_end() {
     assert_eq!(writes(&cluster.plan()), []);
     cluster.now += Duration::seconds(3);
     assert_eq!(writes(&cluster.plan()), [("shield", "engine")]);
+}
+
+/// Redis is held as well, by the same Application, and for longer.
+fn with_another(cluster: &mut Cluster) {
+    let first = hold(&cluster.objects[&server()]).unwrap();
+    let longer = Hold {
+        since: rfc3339(cluster.now),
+        attempt: 2,
+        ..first
+    };
+    let live = cluster.objects.get_mut(&redis()).unwrap();
+    let words = &mut live.fields["metadata"]["annotations"];
+    words[HELD] = json!(longer.text());
+    words[OPTIONS] = json!("Prune=false");
+}
+
+/// W41: a set that takes our word away, and leaves the rest, leaves nobody else to tell what in it is ours.
+#[test]
+fn an_application_that_loses_its_word_each_time_says_in_the_end_what_it_said_before() {
+    let engine = application("engine");
+    let before = owned("engine");
+    let own = json!({"kind": "Secret", "jsonPointers": ["/data"]});
+    for two in [false, true] {
+        let mut cluster = held("engine");
+        if two {
+            with_another(&mut cluster);
+        }
+        let begun = cluster.now;
+        let until = |cluster: &mut Cluster, minutes: i64| {
+            while cluster.now - begun < Duration::minutes(minutes) {
+                cluster.round_with(live_without_word);
+            }
+            cluster.applications[&engine]["spec"].clone()
+        };
+        let both = [ignored(&redis()), ignored_server()];
+        let mut all = vec![own.clone()];
+        all.extend(both.iter().skip(usize::from(!two)).cloned());
+        assert_eq!(until(&mut cluster, 1)["ignoreDifferences"], json!(all));
+
+        looked_at(&mut cluster, "engine", "3");
+        let spec = until(&mut cluster, 5);
+        let lifted = hold(&cluster.objects[&server()]).unwrap().lifted;
+        assert!(lifted.is_some(), "{two}");
+        if two {
+            assert_eq!(spec["ignoreDifferences"], json!([own, both[0]]));
+        }
+        let spec = until(&mut cluster, 15);
+        assert!(is_given_back(&cluster), "{two}");
+        assert_eq!(spec, before.applications[&engine]["spec"], "{two}");
+        assert_eq!(root_ignores(&cluster), root_ignores(&before), "{two}");
+    }
 }
