@@ -5,8 +5,9 @@ use std::io::{self, BufRead, IsTerminal as _};
 
 use anyhow::{Context as _, Result};
 
+use super::connect::Connect;
 use super::exit::{Code, Failure};
-use super::output::progress_line;
+use super::output::{Output, progress_line};
 
 /// The flag of each verb that asks.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -55,6 +56,16 @@ fn answered(question: &Question<'_>, from: &mut impl BufRead) -> Result<()> {
         return Ok(());
     }
     Err(Failure::new(Code::Failed, "not confirmed; nothing was changed", "").into())
+}
+
+/// The command that does not ask, by the words behind `linesman`: at the same hub, with all that was given.
+pub(super) fn whole_command(words: &[&str], connect: &Connect, output: &Output) -> String {
+    let words = ["linesman"].iter().chain(words);
+    let mut words: Vec<_> = words.map(|word| (*word).to_owned()).collect();
+    words.extend(connect.typed());
+    words.extend(output.typed());
+    words.push("--yes".to_owned());
+    command(&words)
 }
 
 /// The command line of these words, as a shell reads it.

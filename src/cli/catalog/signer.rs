@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{
@@ -147,12 +147,13 @@ fn ask(signers: &SignersView, args: &RemoveArgs) -> Result<()> {
     };
     // Forty digits nobody types.
     let end = key.fingerprint.get(32..).unwrap_or(&key.fingerprint);
-    let force = if args.force { " --force" } else { "" };
+    let mut words = vec!["catalog", "signer", "remove", print];
+    words.extend(args.force.then_some("--force"));
     confirm(&Question {
         doing: format!("removing the signer {print}"),
         means: means(signers, key),
         word: (end, "the last eight digits of the key's fingerprint"),
-        unasked: format!("linesman catalog signer remove {print}{force} --yes"),
+        unasked: whole_command(&words, &args.connect, &args.output),
     })
 }
 

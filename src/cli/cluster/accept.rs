@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::{Engine, add};
-use crate::cli::confirm::{Question, Yes, command, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, Output, document, emit, progress_line};
@@ -141,9 +141,7 @@ fn question<'a>(agent: Option<&'a UnknownAgentView>, args: &Args) -> Result<Ques
 /// All that was given: without the engine the cluster would be handed over to another one, without a reason none is on record.
 fn unasked(args: &Args) -> String {
     let print = args.fingerprint.as_str();
-    let mut words = ["linesman", "cluster", "accept", print]
-        .map(str::to_owned)
-        .to_vec();
+    let mut words = ["cluster", "accept", print].map(str::to_owned).to_vec();
     let mut flag = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
     if let Some(engine) = args.engine {
         flag("--engine", EngineKind::from(engine).to_string());
@@ -158,10 +156,8 @@ fn unasked(args: &Args) -> String {
         flag("--reason", args.reason.clone());
     }
     words.extend(args.replace.then(|| "--replace".to_owned()));
-    words.extend(args.connect.typed());
-    words.extend(args.output.typed());
-    words.push("--yes".to_owned());
-    command(&words)
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    whole_command(&words, &args.connect, &args.output)
 }
 
 #[cfg(test)]

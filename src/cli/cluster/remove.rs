@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, done, phase, progress_line};
 use crate::wire::api::ToldCluster;
@@ -34,7 +34,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
     if !args.asks.yes {
-        ask(&cluster)?;
+        ask(&cluster, &args)?;
     }
     client.remove_cluster(&args.name, cluster.rev).await?;
     progress_line(&format!(
@@ -49,15 +49,23 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     done(args.output.output, args.name.as_str(), &cluster)
 }
 
-fn ask(cluster: &ToldCluster) -> Result<()> {
+fn ask(cluster: &ToldCluster, args: &Args) -> Result<()> {
     let name = &cluster.name;
     confirm(&Question {
         doing: format!("removing cluster {name}"),
-        means: vec![format!(
-            "This ends the line of cluster {name} ({}).",
-            phase(&cluster.phase)
-        )],
+        means: vec![
+            format!(
+                "This ends the line of cluster {name} ({}).",
+                phase(&cluster.phase)
+            ),
+            "Grants and API tokens that are for it alone end with it; others name it no more."
+                .to_owned(),
+        ],
         word: (name.as_str(), "the cluster's name"),
-        unasked: format!("linesman cluster remove {name} --yes"),
+        unasked: whole_command(
+            &["cluster", "remove", name.as_str()],
+            &args.connect,
+            &args.output,
+        ),
     })
 }

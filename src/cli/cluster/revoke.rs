@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::cli::confirm::{Question, Yes, command, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Format, Output, document, emit, phase, progress_line};
 use crate::wire::api::{Revocation, RevokeRequest, ToldCluster};
@@ -91,16 +91,11 @@ fn ask(cluster: &ToldCluster, args: &Args) -> Result<()> {
 
 /// All that was given: a reason that is left out is on no record.
 fn unasked(args: &Args) -> String {
-    let mut words = ["linesman", "cluster", "revoke", args.name.as_str()]
-        .map(str::to_owned)
-        .to_vec();
+    let mut words = vec!["cluster", "revoke", args.name.as_str()];
     if !args.reason.is_empty() {
-        words.extend(["--reason".to_owned(), args.reason.clone()]);
+        words.extend(["--reason", &args.reason]);
     }
-    words.extend(args.connect.typed());
-    words.extend(args.output.typed());
-    words.push("--yes".to_owned());
-    command(&words)
+    whole_command(&words, &args.connect, &args.output)
 }
 
 #[cfg(test)]

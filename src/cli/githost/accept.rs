@@ -58,7 +58,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         ..AcceptHostKey::default()
     };
     if let Some(named) = named(&args).filter(|_| args.replace && !args.yes) {
-        ask(&client.githost(&args.name).await?, &named)?;
+        ask(&client.githost(&args.name).await?, &args, &named)?;
     }
     match (args.fingerprint, &args.known_hosts) {
         (Some(fingerprint), _) => asked.fingerprint = Some(fingerprint),
@@ -78,16 +78,16 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
 }
 
 /// How the command line names the new key; None = it is to be compared and confirmed here, with what goes.
-fn named(args: &Args) -> Option<String> {
+fn named(args: &Args) -> Option<[String; 2]> {
     let file = args.known_hosts.as_ref();
     match &args.fingerprint {
-        Some(print) => Some(format!("--fingerprint {print}")),
-        None => file.map(|path| format!("--known-hosts {}", path.display())),
+        Some(print) => Some(["--fingerprint".to_owned(), print.clone()]),
+        None => file.map(|path| ["--known-hosts".to_owned(), path.display().to_string()]),
     }
 }
 
 /// About the keys that go.
-fn ask(host: &ToldGitHost, named: &str) -> Result<()> {
+fn ask(host: &ToldGitHost, args: &Args, [flag, key]: &[String; 2]) -> Result<()> {
     let name = &host.name;
     let mut means = vec![format!(
         "Clusters forget at once all keys of Git host {name} ({}) but the new one:",
@@ -98,7 +98,11 @@ fn ask(host: &ToldGitHost, named: &str) -> Result<()> {
         doing: format!("replacing the keys of Git host {name}"),
         means,
         word: (name, "the Git host's name"),
-        unasked: format!("linesman githost accept-host-key {name} {named} --replace --yes"),
+        unasked: confirm::whole_command(
+            &["githost", "accept-host-key", name, flag, key, "--replace"],
+            &args.connect,
+            &args.output,
+        ),
     })
 }
 

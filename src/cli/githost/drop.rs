@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{BUILTIN, print};
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, counted, progress_line};
 use crate::wire::api::{HostKeyView, ToldGitHost};
@@ -39,7 +39,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         let host = client.githost(&args.name).await?;
         // What is not there the hub refuses, in its words.
         if let Some(key) = host.keys.iter().find(|k| k.fingerprint == args.fingerprint) {
-            ask(&host, key)?;
+            ask(&host, key, &args)?;
         }
     }
     let host = client.drop_host_key(&args.name, &args.fingerprint).await?;
@@ -47,13 +47,17 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     print(args.output.output, &host)
 }
 
-fn ask(host: &ToldGitHost, key: &HostKeyView) -> Result<()> {
+fn ask(host: &ToldGitHost, key: &HostKeyView, args: &Args) -> Result<()> {
     let (name, print) = (&host.name, &key.fingerprint);
     confirm(&Question {
         doing: format!("dropping the host key {print}"),
         means: means(host, key),
         word: (name, "the Git host's name"),
-        unasked: format!("linesman githost drop-host-key {name} --fingerprint {print} --yes"),
+        unasked: whole_command(
+            &["githost", "drop-host-key", name, "--fingerprint", print],
+            &args.connect,
+            &args.output,
+        ),
     })
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{clusters, joined, limits, until};
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, done, progress_line};
 use crate::wire::api::GrantView;
@@ -33,7 +33,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let grant = client.grant(&args.id).await?;
     if !args.asks.yes {
-        ask(&grant)?;
+        ask(&grant, &args)?;
     }
     client.revoke_grant(&grant.id, grant.rev).await?;
     progress_line(&format!(
@@ -45,7 +45,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     done(args.output.output, &grant.id, &grant)
 }
 
-fn ask(grant: &GrantView) -> Result<()> {
+fn ask(grant: &GrantView, args: &Args) -> Result<()> {
     let id = &grant.id;
     confirm(&Question {
         doing: format!("revoking grant {id}"),
@@ -54,7 +54,7 @@ fn ask(grant: &GrantView) -> Result<()> {
             &grant.subject,
             "whom it is for, as user:NAME or group:NAME,",
         ),
-        unasked: format!("linesman grant revoke {id} --yes"),
+        unasked: whole_command(&["grant", "revoke", id], &args.connect, &args.output),
     })
 }
 

@@ -10,7 +10,7 @@ use crate::cli::{connect, duration, size};
 use crate::hub::AuditConfig;
 use crate::hub::audit::Durability;
 use crate::hub::audit::retain::Retention;
-use crate::hub::audit::sink::Sink;
+use crate::hub::audit::sink::{AuditFile, Sink};
 use crate::secret::Secret;
 
 /// What is older is removed for good, with the hub's start: a slip of the pen must not take what others have to look at.
@@ -83,7 +83,7 @@ pub(super) struct AuditArgs {
 impl AuditArgs {
     pub(super) fn config(self) -> Result<AuditConfig> {
         let mut sinks: Vec<Sink> = Vec::new();
-        sinks.extend(self.audit_file.map(Sink::File));
+        sinks.extend(self.audit_file.map(AuditFile::new).map(Sink::File));
         if let Some(url) = self.audit_webhook {
             sinks.push(Sink::Webhook {
                 url: Secret::new(receiver("--audit-webhook", url)?),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, command, confirm};
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::{Format, Output, document, emit, progress_line, rows_text};
@@ -115,7 +115,10 @@ pub(super) async fn run(args: Args) -> Result<()> {
 
 /// Another CA in force before anybody can know of it.
 fn at_once(data: &Path, lead: Duration) -> Question<'static> {
-    let (data, lead) = (data.display(), duration::show(lead));
+    let (data, lead) = (data.display().to_string(), duration::show(lead));
+    let words = [
+        "linesman", "hub", "rotate", "ca", "--in", &lead, "--data", &data, "--yes",
+    ];
     Question {
         doing: "replacing the hub's CA at once".to_owned(),
         means: vec![
@@ -128,7 +131,7 @@ fn at_once(data: &Path, lead: Duration) -> Question<'static> {
             "Where the CA was not stolen, give them time: --in 7d".to_owned(),
         ],
         word: ("ca", "'ca'"),
-        unasked: format!("linesman hub rotate ca --in {lead} --data {data} --yes"),
+        unasked: command(&words.map(str::to_owned)),
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::clusters;
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, done, progress_line};
 use crate::wire::api::ApiTokenView;
@@ -35,20 +35,20 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     if !args.asks.yes {
-        ask(&client.token(&args.id).await?)?;
+        ask(&client.token(&args.id).await?, &args)?;
     }
     client.revoke_token(&args.id).await?;
     progress_line(&format!("token {} revoked", args.id));
     done(args.output.output, &args.id, &json!({"id": args.id}))
 }
 
-fn ask(token: &ApiTokenView) -> Result<()> {
+fn ask(token: &ApiTokenView, args: &Args) -> Result<()> {
     let id = &token.id;
     confirm(&Question {
         doing: format!("revoking token {id}"),
         means: means(token),
         word: (&token.user, "the name of its user"),
-        unasked: format!("linesman token revoke {id} --yes"),
+        unasked: whole_command(&["token", "revoke", id], &args.connect, &args.output),
     })
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use crate::cli::confirm::{Question, Yes, confirm};
+use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, counted, done, progress_line};
 use crate::client::GrantFilter;
@@ -37,7 +37,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let mut seen = None;
     if !args.asks.yes {
         let user = client.user(&args.name).await?;
-        ask(&user, &client.grants(&GrantFilter::default()).await?)?;
+        ask(&user, &client.grants(&GrantFilter::default()).await?, &args)?;
         // What was shown is what goes: a user who was changed meanwhile is looked at again.
         seen = Some(user.rev);
     }
@@ -46,13 +46,13 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     done(args.output.output, &args.name, &json!({"name": args.name}))
 }
 
-fn ask(user: &UserView, grants: &[GrantView]) -> Result<()> {
+fn ask(user: &UserView, grants: &[GrantView], args: &Args) -> Result<()> {
     let name = &user.name;
     confirm(&Question {
         doing: format!("removing user {name}"),
         means: means(user, grants),
         word: (name, "the user's name"),
-        unasked: format!("linesman user remove {name} --yes"),
+        unasked: whole_command(&["user", "remove", name], &args.connect, &args.output),
     })
 }
 

@@ -51,6 +51,12 @@ fn the_command_that_does_not_ask_has_all_that_was_given() {
     assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
     asks(&home, &["cluster", "revoke", "eu1"]);
     asks(&home, &["cluster", "revoke", "eu1", "--reason", "x"]);
+    // At the hub that was named, and no other one.
+    let (token, ca) = (hub.token_file(), hub.ca_file());
+    let there = ["--hub", &hub.url, "--token-file", &token, "--ca", &ca];
+    for verb in [["cluster", "remove", "eu1"], ["user", "remove", "admin"]] {
+        asks(&home, &[&verb[..], &there].concat());
+    }
     let public = KeyPair::from_seed(&[70; 32]).public();
     let (print, key) = (public.fingerprint(), public.openssh("").unwrap());
     execute(

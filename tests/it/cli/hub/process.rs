@@ -94,7 +94,7 @@ impl Hub {
         }
     }
 
-    pub(super) fn token_file(&self) -> String {
+    pub(in crate::cli) fn token_file(&self) -> String {
         self.data.join("admin.token").display().to_string()
     }
 
