@@ -20,8 +20,8 @@ use crate::hub::{Hub, assignment, cut, gitline};
 use crate::keys::{self, Public};
 use crate::ssh::known_hosts::HostKey;
 use crate::wire::api::{
-    Assignment, HostKeysReport, MAX_BODY, MAX_HOST_KEY, MAX_HOST_KEYS, Report, ReportAck,
-    deploy_proof_input,
+    AgentBuild, Assignment, HostKeysReport, MAX_BODY, MAX_HOST_KEY, MAX_HOST_KEYS, Report,
+    ReportAck, deploy_proof_input,
 };
 use crate::wire::id::ClusterName;
 use crate::wire::report::{ConditionType, Facts, HealRecord, LaterConditions, StepName};
@@ -40,6 +40,8 @@ const MAX_FACTS: usize = 256;
 /// Conditions that this build does not know.
 const MAX_LATER: usize = 32;
 const MAX_VALUE: usize = 4096;
+/// What one agent says that it can do.
+const MAX_FEATURES: usize = 32;
 const MAX_TEXT: usize = 1024;
 /// Heals in one report; the agent sends the rest when these are acknowledged.
 const MAX_HEALS: usize = 200;
@@ -209,7 +211,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 }
 
 /// Leaves heals out whose ids are not taken. They are not acknowledged: an honest agent keeps its own, and tells them again
-/// at its next line.
+/// at its next line and once an hour.
 fn take(cluster: &ClusterName, told: &mut Vec<HealRecord>, now: OffsetDateTime) {
     let mut refused = Vec::new();
     told.retain(|heal| match heals::refusal(&heal.id, now) {
@@ -221,7 +223,7 @@ fn take(cluster: &ClusterName, told: &mut Vec<HealRecord>, now: OffsetDateTime) 
     });
     if let Some((id, why)) = refused.first() {
         let heals = refused.len();
-        tracing::warn!(%cluster, heals, id, why, "heals are not taken; the agent keeps them for its next line");
+        tracing::warn!(%cluster, heals, id, why, "heals are not taken; the agent keeps them and offers them again, look at its clock and this one");
     }
 }
 
@@ -263,7 +265,7 @@ fn bounded(report: Report, later: LaterConditions) -> Reported {
     Reported {
         later,
         facts: report.facts.map(bounded_facts),
-        agent: report.agent,
+        agent: bounded_build(report.agent),
         steps,
         conditions,
         heals: report
@@ -292,6 +294,18 @@ fn bounded_host_keys(mut host_keys: HostKeysReport) -> HostKeysReport {
         Some(shown)
     });
     HostKeysReport { shown, ..host_keys }
+}
+
+/// What lists of all clusters show of one is as short as an honest one's.
+fn bounded_build(mut build: AgentBuild) -> AgentBuild {
+    shorten(&mut build.version, 100);
+    shorten(&mut build.image, MAX_TEXT);
+    shorten(&mut build.arch, 40);
+    build.features.truncate(MAX_FEATURES);
+    for feature in &mut build.features {
+        shorten(feature, 100);
+    }
+    build
 }
 
 fn bounded_facts(facts: Facts) -> Facts {
@@ -338,4 +352,34 @@ fn unproven() -> Problem {
         "the proof is not the deploy key's signature for this cluster and identity key",
         "sign the deploy key's proof again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_says_of_itself_is_kept_as_short_as_an_honest_ones() {
+        let honest = AgentBuild {
+            version: "0.1.0".to_owned(),
+            image: "registry.example/linesman@sha256:1".to_owned(),
+            arch: "amd64".to_owned(),
+            features: vec!["lift".to_owned()],
+        };
+        assert_eq!(bounded_build(honest.clone()), honest);
+        let much = "x".repeat(1 << 20);
+        let build = AgentBuild {
+            version: much.clone(),
+            image: much.clone(),
+            arch: much.clone(),
+            features: vec![much; 100],
+        };
+        let bounded = AgentBuild {
+            version: "x".repeat(100),
+            image: "x".repeat(MAX_TEXT),
+            arch: "x".repeat(40),
+            features: vec!["x".repeat(100); MAX_FEATURES],
+        };
+        assert_eq!(bounded_build(build), bounded);
+    }
 }

@@ -363,7 +363,7 @@ async fn remove(
         directory::removed(&work, &cluster.name, &cluster.id);
     });
     if let Some(ended) = ended {
-        removed::access_over(&hub, &caller, &name, &ended).await?;
+        removed::access_over(&hub, &caller, &name, &ended).await;
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,7 +16,7 @@ use crate::backoff::Schedule;
 use crate::clock;
 use crate::hub::store::Store;
 use crate::secret::Secret;
-use file::Appending;
+pub use file::AuditFile;
 use way::Way;
 
 mod file;
@@ -39,7 +39,7 @@ const RETRY: Schedule = Schedule {
 #[derive(Debug, Clone)]
 pub enum Sink {
     /// Appended to; opened anew for each batch, so that it can be rotated.
-    File(PathBuf),
+    File(AuditFile),
     /// `POST` of `application/x-ndjson`; 2xx takes it over. One at most.
     Webhook {
         /// May hold a secret, behind its host.
@@ -69,18 +69,14 @@ impl Sink {
     /// a secret, and with another one nothing is sent again.
     pub fn name(&self) -> String {
         match self {
-            Self::File(path) => format!("file {}", path.display()),
+            Self::File(file) => format!("file {}", file.path().display()),
             Self::Webhook { url, .. } => format!("{WEBHOOK}{}", host(url.expose())),
         }
     }
 
-    async fn deliver(
-        &self,
-        lines: String,
-        (appending, within): (&mut Appending, Duration),
-    ) -> Result<()> {
+    async fn deliver(&self, lines: String, within: Duration) -> Result<()> {
         match self {
-            Self::File(path) => appending.append(path, lines, within).await,
+            Self::File(file) => file.append(lines, within).await,
             Self::Webhook {
                 url,
                 token_file,
@@ -260,7 +256,7 @@ mod tests {
     #[tokio::test]
     async fn records_that_wait_for_a_file_that_hangs_are_counted() {
         let (data, pipe, store) = unread().await;
-        let sink = Sink::File(pipe.clone());
+        let sink = Sink::File(AuditFile::new(pipe.clone()));
         let name = sink.name();
         let (head, seen) = watch::channel(3);
         let shown = Gauge::default();

@@ -113,6 +113,16 @@ async fn another_cluster_of_a_name_begins_without_a_past() {
     assert_eq!(tunnels.taken((&eu1(), "new"), takeover()), one);
 }
 
+/// What a replica refuses to a cluster whose line is at another one is told by it.
+#[test]
+fn refusals_count_where_no_line_was() {
+    let tunnels = Tunnels::default();
+    tunnels.heard_elsewhere(&eu1(), clock::now());
+    tunnels.denied(&eu1(), "NoGrant");
+    let once = [("NoGrant".to_owned(), 1)].into();
+    assert_eq!(tunnels.denials(&eu1(), "its"), once);
+}
+
 /// H44: the removed cluster's line runs on for a second, and may have the epoch of the new one's.
 #[tokio::test]
 async fn a_removed_clusters_line_ends_and_that_of_the_next_one_stays() {

@@ -53,7 +53,9 @@ impl Tunnels {
     pub fn denials(&self, cluster: &ClusterName, cluster_id: &str) -> BTreeMap<String, u64> {
         let clusters = self.lock();
         let entry = clusters.get(cluster);
-        let its = entry.filter(|entry| entry.cluster_id == cluster_id);
+        // One that has had no line here yet is the present cluster's.
+        let its =
+            entry.filter(|entry| entry.cluster_id.is_empty() || entry.cluster_id == cluster_id);
         let rules = its.into_iter().flat_map(|entry| &entry.denied);
         rules.map(|(rule, n)| ((*rule).to_owned(), *n)).collect()
     }

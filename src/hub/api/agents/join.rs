@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 
 use super::super::problem::{Problem, Slug};
 use super::super::{body, remote, request_id};
-use super::{deploy_public, proves, unproven};
+use super::{bounded_build, deploy_public, proves, unproven};
 use crate::clock;
 use crate::hub::adoption::copy;
 use crate::hub::audit::{Entry, Verdict};
@@ -96,7 +96,7 @@ fn claim(
         incarnation: join.incarnation,
         identity,
         deploy,
-        agent: join.agent,
+        agent: bounded_build(join.agent),
         facts: super::bounded_facts(join.facts),
         addr,
     })

@@ -4,17 +4,45 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Where the last append is whose end is not known yet.
-#[derive(Default)]
-pub(super) struct Appending(Option<Begun>);
+/// The file, for all in this process who append to it, one after the other: a replica that led before may lead again.
+#[derive(Debug, Clone)]
+pub struct AuditFile {
+    path: PathBuf,
+    appending: Arc<Mutex<Appending>>,
+}
 
+impl AuditFile {
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            appending: Arc::default(),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) async fn append(&self, lines: String, within: Duration) -> Result<()> {
+        let mut appending = self.appending.lock().await;
+        appending.append(&self.path, lines, within).await
+    }
+}
+
+/// Where the last append is whose end is not known yet.
+#[derive(Debug, Default)]
+struct Appending(Option<Begun>);
+
+#[derive(Debug)]
 struct Begun {
     /// All that is in the file when it has ended well.
     lines: String,
@@ -24,12 +52,7 @@ struct Begun {
 impl Appending {
     /// Appends these lines, behind what was begun before: two at once would write them in any order. What that took, late, is not
     /// appended again.
-    pub(super) async fn append(
-        &mut self,
-        path: &Path,
-        lines: String,
-        within: Duration,
-    ) -> Result<()> {
+    async fn append(&mut self, path: &Path, lines: String, within: Duration) -> Result<()> {
         let before = self.ended(path, within).await?;
         let before = before.as_deref();
         let left = before.and_then(|before| lines.strip_prefix(before));
@@ -113,7 +136,6 @@ fn in_a_line(file: &mut File) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader};
-    use std::path::PathBuf;
     use std::process::Command;
 
     use super::*;
@@ -161,13 +183,17 @@ mod tests {
         path
     }
 
-    /// Nobody reads it for a while: that is told each time, only one append is begun, and the reader gets each line once.
+    /// Nobody reads it for a while: that is told each time, only one append is begun, also by who comes after one that was ended
+    /// meanwhile, and the reader gets each line once.
     #[tokio::test]
     async fn a_pipe_that_nobody_reads_is_left_at_its_deadline() {
-        let (path, mut appending) = (pipe("unread-pipe"), Appending::default());
+        let path = pipe("unread-pipe");
+        let file = AuditFile::new(path.clone());
+        let ended = file.append("one\n".to_owned(), PATIENCE);
+        assert!(timeout(Duration::from_millis(50), ended).await.is_err());
         for lines in ["one\n", "one\ntwo\n"] {
             let soon = Duration::from_millis(50);
-            let appended = appending.append(&path, lines.to_owned(), soon).await;
+            let appended = file.clone().append(lines.to_owned(), soon).await;
             let why = appended.unwrap_err().to_string();
             let told = format!("append to {}: it hangs, for 50ms", path.display());
             assert!(why.starts_with(&told), "{why}");
@@ -176,8 +202,7 @@ mod tests {
         let reader = File::options().read(true).write(true).open(&path);
         let mut lines = BufReader::new(reader.unwrap()).lines();
         for text in ["one\ntwo\n", "three\n"] {
-            let appended = appending.append(&path, text.to_owned(), PATIENCE);
-            appended.await.unwrap();
+            file.append(text.to_owned(), PATIENCE).await.unwrap();
         }
         let read: Vec<String> = lines.by_ref().take(3).map(Result::unwrap).collect();
         assert_eq!(read, ["one", "two", "three"]);

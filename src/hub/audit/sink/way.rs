@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::json;
 
-use super::file::Appending;
 use super::room::Room;
 use super::{Behind, Sink, TIMEOUT, TooLarge};
 use crate::hub::audit::chain;
@@ -24,7 +23,6 @@ pub(super) struct Way {
     /// The last record that the sink has taken, or that it never will.
     delivered: i64,
     behind: Behind,
-    appending: Appending,
     /// A delivery that takes longer has failed.
     pub(super) within: Duration,
 }
@@ -43,7 +41,6 @@ impl Way {
             room: Room::default(),
             delivered: 0,
             behind,
-            appending: Appending::default(),
             within: TIMEOUT,
         }
     }
@@ -103,8 +100,7 @@ impl Way {
             let texts = now.iter().map(|line| line.text.as_str());
             let batch: String = std::iter::once(gap).chain(texts).collect();
             let size = batch.len();
-            let way = (&mut self.appending, self.within);
-            let error = match self.sink.deliver(batch, way).await {
+            let error = match self.sink.deliver(batch, self.within).await {
                 Ok(()) => {
                     self.room.taken(Instant::now());
                     return Ok(now.last().map_or(0, |line| line.seq));
@@ -135,8 +131,7 @@ impl Way {
             "{gap}{}",
             self::gap(record, record, "the sink refuses it as too large")
         );
-        let way = (&mut self.appending, self.within);
-        self.sink.deliver(text, way).await?;
+        self.sink.deliver(text, self.within).await?;
         tracing::error!(
             sink = self.sink.kind(),
             record,

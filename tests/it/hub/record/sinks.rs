@@ -9,7 +9,7 @@ use std::time::Duration;
 use linesman::hub::AuditConfig;
 use linesman::hub::audit::chain;
 use linesman::hub::audit::retain::{self, Retention};
-use linesman::hub::audit::sink::Sink;
+use linesman::hub::audit::sink::{AuditFile, Sink};
 use linesman::secret::Secret;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
     let file = std::env::temp_dir().join(format!("linesman-sink-{}", uuid::Uuid::now_v7()));
     let config = AuditConfig {
-        sinks: vec![Sink::File(file.clone())],
+        sinks: vec![Sink::File(AuditFile::new(file.clone()))],
         ..AuditConfig::default()
     };
     let hub = TestHub::with_audit("audit-sink", config.clone()).await;
@@ -40,7 +40,7 @@ async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
         chain::hash(&row),
         "a line holds all that is hashed"
     );
-    let name = Sink::File(file.clone()).name();
+    let name = Sink::File(AuditFile::new(file.clone())).name();
     let kept = async || hub.hub.store.audit_position(&name).await.unwrap() == Some(3);
     until("the sink's place is kept", PATIENCE, kept).await;
     // Away for a while, in which retention removes what it has not seen.
