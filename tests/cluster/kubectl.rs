@@ -310,14 +310,18 @@ fn leaving_ends_the_request_at_the_api_server() {
                 b"a first line\n",
             );
         }
+        let mark = Mark::now(&world.audit);
         let kubectl = Protocol::WebSocket.kubectl(&world, args);
         let (running, lines) = Running::start(&mut left::interruptible(&kubectl));
         line(&lines, "it runs", |_| true);
-        let mark = Mark::now(&world.audit);
+        // What kubectl shows first is of a list, before it watches.
+        until("it is at the API server", seconds(30), || {
+            !long_requests(&mark, what, "ResponseStarted").is_empty()
+        });
         let left = clock::now();
         run(Command::new("kill").args(["-INT", &running.0.id().to_string()]));
         let (at, _) = eventually("the API server has ended it", seconds(30), || {
-            let ended = long_requests(&mark, what);
+            let ended = long_requests(&mark, what, "ResponseComplete");
             ended.first().copied().ok_or("it goes on")
         });
         let took = at - left;
@@ -331,11 +335,11 @@ fn leaving_ends_the_request_at_the_api_server() {
     }
 }
 
-/// When the line's long requests of our namespace ended since then, by the API server's audit log.
-fn long_requests(since: &Mark, what: &str) -> Vec<time::OffsetDateTime> {
+/// When the line's long requests of our namespace came to that stage since then, by the API server's audit log.
+fn long_requests(since: &Mark, what: &str, stage: &str) -> Vec<time::OffsetDateTime> {
     let wanted = |event: &serde_json::Value| {
         let uri = event["requestURI"].as_str().unwrap_or_default();
-        event["stage"] == "ResponseComplete"
+        event["stage"] == stage
             && event["objectRef"]["namespace"] == NAMESPACE
             && !event["impersonatedUser"].is_null()
             && match what {
