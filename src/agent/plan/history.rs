@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// However often it is tried: its age is that of the loss, and no younger one is given up with it.
+    /// However often it is tried: its day begins with the first try after the loss, and no younger one is given up with it.
     #[test]
     fn what_cannot_be_brought_back_for_a_day_is_given_up() {
         let begin = datetime!(2026-01-02 03:04:05 UTC);

@@ -106,7 +106,7 @@ async fn a_record_that_could_not_be_written_or_deleted_is_so_in_a_later_round() 
     assert_eq!(store.load(clock::now()).await.unwrap(), expected);
 }
 
-/// However often it is put on record, and by whichever agent: a day after the loss it is given up, by name, and the record goes.
+/// However often it is put on record, and by whichever agent: a day after the first try that failed it is given up, by name, and the record goes.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_brought_back_goes_from_the_record_after_a_day() {
     let crd = crd("helmreleases.helm.toolkit.fluxcd.io");
