@@ -3,7 +3,7 @@
 //! The map (`docs/ARCHITECTURE.md` has the invariants). P = pure: no async, files, clocks, randomness.
 //!
 //! - [`cli`]: flags and environment become validated configuration; one file a verb.
-//! - [`client`]: the typed HTTP client of the hub, for operators and agents.
+//! - [`client`]: the typed HTTP client of the hub, for operators.
 //! - [`agent`]: the part that runs in a cluster: enrols, installs the engine, watches and heals it, keeps the line.
 //! - [`hub`]: the central part: API, store, line endpoint, Kubernetes proxy, built-in Git.
 //! - [`tunnel`]: streams on the line, for both ends; [`tunnel::session`] is P.
@@ -13,7 +13,7 @@
 //! - [`kubeapi`] (P), [`assertion`] (P): what hub and agent must agree on about a Kubernetes request.
 //! - [`trust`] (P): what makes an agent believe that a hub is its hub.
 //! - [`heal`] (P): what both ends count of heals.
-//! - [`address`] (P), [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
+//! - [`address`] (P), [`yaml`] (P), [`backoff`] (P), [`secret`] (P), [`keys`] (P), [`ssh`], [`tcp`], [`lifetime`], [`telemetry`], [`clock`]: the foundation.
 
 pub mod address;
 pub mod agent;
@@ -31,6 +31,7 @@ pub mod lifetime;
 pub mod manifests;
 pub mod secret;
 pub mod ssh;
+pub mod tcp;
 pub mod telemetry;
 pub mod trust;
 pub mod tunnel;

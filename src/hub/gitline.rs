@@ -15,6 +15,7 @@ use super::audit::{Entry, Verdict};
 use super::store::{Cluster, StoreError};
 use super::{Hub, chain_of};
 use crate::clock;
+use crate::tcp;
 use crate::tunnel::carry;
 use crate::tunnel::{LineError, Stream};
 use crate::wire::api::{GitRoute, Via};
@@ -144,7 +145,7 @@ async fn dial(target: &GitTarget, limit: Duration) -> Result<TcpStream, LineErro
             (true, None) => return Err(LineError::new(Code::Dns, at(&"no address"))),
             (false, _) => {}
         }
-        let socket = TcpStream::connect(good.as_slice()).await;
+        let socket = tcp::connect(&good).await;
         socket.map_err(|error| LineError::new(code(&error), at(&error)))
     };
     timeout(limit, connect).await.unwrap_or_else(|_| {

@@ -22,6 +22,7 @@ use super::GitUrl;
 use super::known_hosts::{HostKey, KnownHosts, fingerprint};
 use super::lsrefs::{Asking, Turn, farewell, printable};
 use crate::secret::Secret;
+use crate::tcp;
 
 /// What to prove: that `private_key` (OpenSSH form) reads `branch` of `url`, from a host in `known_hosts`.
 #[derive(Debug)]
@@ -150,7 +151,7 @@ impl<'a> Walk<'a> {
         };
         let addresses = self.within(Step::Dns, lookup).await?;
         let connect = async {
-            TcpStream::connect(addresses.as_slice())
+            tcp::connect(&addresses)
                 .await
                 .map_err(|e| ProbeError::at(Step::Tcp, format!("connect to {host}:{port}: {e}")))
         };

@@ -2,18 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use rustls_platform_verifier::ConfigVerifierExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, ToSocketAddrs};
-use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::version::TLS13;
@@ -21,13 +17,9 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 
 use super::{DialError, ProxyConfig};
 use crate::manifests::bypass::bypassed;
+use crate::tcp;
 use crate::tunnel::driver::{Ahead, TLS_BUFFER, tune};
 
-/// Before a connection that nobody answers is begun once more beside it. The system asks again after 1, 3 and 7 s: where packets were
-/// lost until a moment ago, the line would be back up to 4 s later.
-const UNANSWERED: Duration = Duration::from_secs(2);
-/// No more than the time for a dial has room for.
-const MOST_AT_ONCE: usize = 5;
 /// Bytes of the longest answer to CONNECT.
 const MAX_ANSWER: usize = 8 << 10;
 
@@ -76,7 +68,7 @@ pub(super) async fn connect(
         .map_err(|_| DialError::Url(target.authority.clone()))?;
     let proxy = proxy.filter(|proxy| !bypassed(&proxy.bypass, &target.host, target.port));
     let socket = match proxy {
-        None => tcp((target.host.as_str(), target.port), &target.authority).await?,
+        None => reach((target.host.as_str(), target.port), &target.authority).await?,
         Some(proxy) => through(proxy, target).await?,
     };
     let mut tls = TlsConnector::from(config)
@@ -95,31 +87,17 @@ pub(super) async fn connect(
     Ok(tls)
 }
 
-async fn tcp(address: impl ToSocketAddrs + Copy, name: &str) -> Result<TcpStream, DialError> {
-    let socket = raced(|| TcpStream::connect(address)).await;
-    let socket = socket.map_err(|source| DialError::Connect {
+async fn reach(address: impl ToSocketAddrs + Copy, name: &str) -> Result<TcpStream, DialError> {
+    let connecting = async {
+        let found = tcp::lookup(address).await?;
+        tcp::connect(&found).await
+    };
+    let socket = connecting.await.map_err(|source| DialError::Connect {
         what: format!("connect to {name}"),
         source,
     })?;
     tune(&socket);
     Ok(socket)
-}
-
-/// What comes about first; the next one is begun while nobody answers those before.
-async fn raced<T, F>(mut begin: impl FnMut() -> F) -> io::Result<T>
-where
-    F: Future<Output = io::Result<T>>,
-{
-    let mut tries: FuturesUnordered<F> = std::iter::once(begin()).collect();
-    loop {
-        tokio::select! {
-            Some(ended) = tries.next() => match ended {
-                Err(_) if !tries.is_empty() => {}
-                ended => return ended,
-            },
-            () = sleep(UNANSWERED), if tries.len() < MOST_AT_ONCE => tries.push(begin()),
-        }
-    }
 }
 
 /// Asks a proxy to CONNECT (RFC 9110 §9.3.6).
@@ -128,7 +106,7 @@ async fn through(proxy: &ProxyConfig, target: &Target) -> Result<TcpStream, Dial
         what: format!("CONNECT through proxy {}", proxy.address),
         source,
     };
-    let mut socket = tcp(proxy.address.as_str(), &format!("proxy {}", proxy.address)).await?;
+    let mut socket = reach(proxy.address.as_str(), &format!("proxy {}", proxy.address)).await?;
     let host = if target.host.contains(':') {
         format!("[{}]", target.host)
     } else {
@@ -239,7 +217,6 @@ mod tests {
     use rustls_pki_types::PrivateKeyDer;
     use tokio::net::TcpListener;
     use tokio::task::JoinSet;
-    use tokio::time::{Instant, timeout};
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::rustls::crypto::aws_lc_rs;
     use tokio_rustls::rustls::version::TLS12;
@@ -270,64 +247,6 @@ mod tests {
         ] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }
-    }
-
-    /// L13: packets that were lost until now must not cost the time that the system waits before it sends the same again.
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_nobody_answers_is_begun_again_beside_it() {
-        let began = Instant::now();
-        let mut nth = 0;
-        let third = raced(|| {
-            nth += 1;
-            let answered = nth == 3;
-            async move {
-                if answered {
-                    return Ok("the third");
-                }
-                std::future::pending().await
-            }
-        });
-        assert_eq!(third.await.unwrap(), "the third");
-        assert_eq!(began.elapsed(), UNANSWERED * 2);
-        // A slow one may still come first, and one that is refused takes no others with it.
-        let began = Instant::now();
-        let mut nth = 0;
-        let slow = raced(|| {
-            nth += 1;
-            let slow = nth == 1;
-            async move {
-                if slow {
-                    sleep(UNANSWERED * 3).await;
-                    return Ok("the first");
-                }
-                Err(io::ErrorKind::ConnectionRefused.into())
-            }
-        });
-        assert_eq!(slow.await.unwrap(), "the first");
-        assert_eq!(began.elapsed(), UNANSWERED * 3);
-    }
-
-    /// The time for a dial ends it; until then there are so many and no more.
-    #[tokio::test(start_paused = true)]
-    async fn no_more_than_so_many_are_begun() {
-        let mut begun = 0;
-        let never = raced(|| {
-            begun += 1;
-            std::future::pending::<io::Result<()>>()
-        });
-        let limit = Duration::from_mins(1);
-        assert!(timeout(limit, never).await.is_err());
-        assert_eq!(begun, MOST_AT_ONCE);
-    }
-
-    /// One that is refused at once is told at once.
-    #[tokio::test(start_paused = true)]
-    async fn a_refused_connection_is_not_waited_for() {
-        let began = Instant::now();
-        let refused = raced(|| async { Err::<(), _>(io::ErrorKind::ConnectionRefused.into()) });
-        let error = refused.await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     /// One connection's end of a server with these versions, and the certificate to trust.

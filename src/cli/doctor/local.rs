@@ -15,6 +15,7 @@ use crate::cli::connect::Access;
 use crate::cli::progress;
 use crate::client::{self, Client};
 use crate::clock;
+use crate::tcp;
 use crate::wire::PROTOCOL;
 use crate::wire::api::Check;
 
@@ -126,7 +127,7 @@ async fn name(host: &str, port: u16) -> (Check, Option<Vec<SocketAddr>>) {
 }
 
 async fn connection(addresses: &[SocketAddr], port: u16) -> Check {
-    let connect = tokio::net::TcpStream::connect(addresses);
+    let connect = tcp::connect(addresses);
     let fix = "see that the hub runs and that no firewall is between";
     match answered("connect to the hub's port", connect).await {
         Ok(Ok(_)) => check("tcp", true, format!("port {port} takes connections"), ""),

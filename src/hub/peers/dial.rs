@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use super::{Inner, Peer, PeerError, SOON, owner, pin};
 use crate::clock::{self, Steady};
+use crate::tcp;
 use crate::tunnel::Line;
 use crate::tunnel::driver::{self, Ahead, Identity};
 use crate::tunnel::handshake::Limits;
@@ -81,7 +82,8 @@ fn failed(peers: &Inner, peer: &Peer, text: String, wait: Duration) {
 }
 
 async fn dial(peers: &Inner, peer: &Peer) -> anyhow::Result<Socket> {
-    let tcp = TcpStream::connect(&peer.address).await?;
+    let found = tcp::lookup(peer.address.as_str()).await?;
+    let tcp = tcp::connect(&found).await?;
     driver::tune(&tcp);
     let config = peers.credential.client(peer.cert_sha256)?;
     let name = ServerName::try_from(NAME)?;
