@@ -10,7 +10,7 @@ use crate::support::{figure, seconds, shown, until};
 
 const FILE: &str = "clusters/demo/broken.yaml";
 
-/// A sync object of the catalog that is not Ready shows at the hub with its own words; the root stays Synced.
+/// F42: a sync object of the catalog that is not Ready shows at the hub with its own words; the root stays Synced.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_broken_sync_object_shows_at_the_hub_and_the_root_stays_synced() {

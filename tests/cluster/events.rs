@@ -89,7 +89,7 @@ fn sink(world: &World, controller: &str) -> String {
     flag.unwrap_or("none").to_owned()
 }
 
-/// An install of source- and kustomize-controller alone has no address for events, and gets rid of one; with
+/// W31: an install of source- and kustomize-controller alone has no address for events, and gets rid of one; with
 /// notification-controller in the install, that is kept like any other part.
 #[test]
 #[ignore = "needs a real cluster: make test"]

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::support::place::run;
 use crate::support::world::{self, CLUSTER, World};
 
-/// H12: the join token, private keys and hub tokens stand nowhere but in their Secrets and files.
+/// H12, H13: the join token, private keys and hub tokens stand nowhere but in their Secrets and files.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn no_secret_is_in_logs_events_arguments_or_answers() {

@@ -45,6 +45,7 @@ fn secret(world: &World) -> Option<Value> {
     world.api.get(&secret)
 }
 
+/// F30, W43
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {

@@ -96,7 +96,7 @@ fn the_namespace_of_argo_cd_that_hangs_on_finalizers_comes_back_without_a_hand()
     comes_back(&world::adopted_argocd());
 }
 
-/// W10: deleted while neither engine nor agent was there, it hangs on the engine's finalizers, on sync objects of the
+/// F21, W10: deleted while neither engine nor agent was there, it hangs on the engine's finalizers, on sync objects of the
 /// catalog and on one of a user's. The agent comes, and ends it; no workload is lost, and the user's object is back.
 pub(crate) fn comes_back(world: &World) {
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-hand, namespace: default}\n";

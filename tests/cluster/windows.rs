@@ -63,16 +63,17 @@ fn a_fault_that_outlasts_its_window_raises_an_alarm_and_is_mended() {
 pub(crate) fn outlasts_its_window(world: &World) {
     settle(world);
     let before = on_record(world);
-    let end = clock::now() + time::Duration::seconds(12);
+    let end = clock::now() + time::Duration::seconds(30);
     let end = end.replace_nanosecond(0).unwrap();
     let until_then = end.format(&Rfc3339).unwrap();
     window(world, &json!(until_then));
-    until("the agent says that it is paused", seconds(10), || {
+    until("the agent says that it is paused", seconds(25), || {
         !paused(world).is_empty()
     });
     let service = path("v1", "Service", world.namespace(), fetcher(world).1);
     assert!(world.api.delete(&service));
-    until("it is back", seconds(60), || world.uid(&service).is_some());
+    assert!(clock::now() < end, "the fault came after the window");
+    until("it is back", seconds(120), || world.uid(&service).is_some());
     let late = clock::now() - end;
     assert!(
         late >= time::Duration::ZERO,
@@ -145,7 +146,7 @@ fn the_owners_window_holds_until_its_end_whatever_else_he_writes() {
 pub(crate) fn owners_window_holds(world: &World) {
     settle(world);
     let _policy = Policy::new(world);
-    let end = clock::now() + time::Duration::seconds(30);
+    let end = clock::now() + time::Duration::seconds(45);
     let end = end.replace_nanosecond(0).unwrap();
     let until_then = end.format(&Rfc3339).unwrap();
     policy(world, &json!({"pausedUntil": until_then}));
@@ -158,6 +159,7 @@ pub(crate) fn owners_window_holds(world: &World) {
     });
     let service = path("v1", "Service", world.namespace(), fetcher(world).1);
     assert!(world.api.delete(&service));
+    assert!(clock::now() < end, "the fault came after the window");
     until("it is back", seconds(120), || world.uid(&service).is_some());
     let late = clock::now() - end;
     assert!(

@@ -102,7 +102,7 @@ fn an_operation_that_stands_still_is_ended_and_the_head_is_applied() {
     unchanged(&world, &workloads);
 }
 
-/// W35: with the hub stopped and Git there.
+/// F23, F28, W35: with the hub stopped and Git there.
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn a_root_deleted_or_changed_is_mended_without_the_hub_too() {

@@ -11,7 +11,7 @@ use crate::support::api::path;
 use crate::support::audit::Mark;
 use crate::support::place::run;
 use crate::support::world::{FLUX, World};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{eventually, figure, seconds, shown, until};
 
 /// One replica, and how the API server's audit log names it.
 struct Replica {
@@ -82,9 +82,12 @@ fn mended_by(world: &World, replica: &Replica, what: &str) {
     });
     figure("W27", what, "≤ 20 s", shown(took));
     assert_eq!(leader(world), json!(replica.name));
-    let writes = mark.mended_by(&replica.credential);
     let create = "patch networkpolicies/allow-egress";
-    assert!(writes.iter().any(|write| write == create), "{writes:?}");
+    eventually("it is in the audit log", seconds(30), || {
+        let writes = mark.mended_by(&replica.credential);
+        let written = writes.iter().any(|write| write == create);
+        written.then_some(()).ok_or_else(|| format!("{writes:?}"))
+    });
 }
 
 /// The one that leads is killed, then the next one is stopped for as long as it takes the third to lead, and goes on.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::unguarded::second_line;
-use super::{LABEL, OBJECTS, Sync, cut, gone, kept, runs, workloads};
+use super::{LABEL, OBJECTS, Sync, assert_kept, cut, gone, kept, runs, workloads};
 use crate::healing::{LIMIT, settle};
 use crate::support::argocd::application;
 use crate::support::audit::Mark;
@@ -159,8 +159,7 @@ fn nothing_is_lost(world: &World, hung: &Hung) {
     let lost: usize = all.iter().map(|run| run.lost).sum();
     let with_loss = all.iter().filter(|run| run.lost > 0).count();
     let told = format!("{lost} objects were lost in {with_loss} of {} runs", runs());
-    assert!(lost * 10 <= OBJECTS * runs(), "{told}");
-    assert!(runs() < 20 || with_loss * 20 <= runs(), "{told}");
+    assert_kept(lost, with_loss, &told);
 }
 
 /// All of it is there, and each of what they hang on has said that it is done: only then would it take them along.

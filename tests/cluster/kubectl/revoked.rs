@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use super::{NAMESPACE, POD, Protocol, Running, line, ready, user};
+use super::{NAMESPACE, POD, Protocol, Running, line, long_requests, ready, user};
+use crate::support::audit::Mark;
 use crate::support::place::{kubectl, output, run};
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
@@ -24,11 +25,16 @@ pub(super) fn by(world: &World, kubeconfig: &Path, protocol: Protocol, args: &[&
 
 /// A watch and a session by each protocol, which run until somebody ends them.
 fn running(world: &World, kubeconfig: &Path) -> Vec<(String, Running, Receiver<String>)> {
+    let mark = Mark::now(&world.audit);
     let watch = ["get", "pods", POD, "--watch", "-o", "name"];
     let mut watch = by(world, kubeconfig, Protocol::WebSocket, &watch);
     let (watch, seen) = Running::start(&mut watch);
     line(&seen, "the watch shows the Pod", |line| {
         line == format!("pod/{POD}")
+    });
+    // What kubectl shows first is of a list, before it watches.
+    until("the watch is at the API server", seconds(30), || {
+        !long_requests(&mark, "watch", "ResponseStarted").is_empty()
     });
     let mut all = vec![("kubectl get --watch".to_owned(), watch, seen)];
     for protocol in Protocol::ALL {
