@@ -59,15 +59,23 @@ pub struct Hands<'a> {
 pub struct Done {
     pub outcome: Outcome,
     pub saved: Vec<Saved>,
-    /// What people have to know beside the outcome.
-    pub told: Option<String>,
+    pub told: Told,
+}
+
+/// What people have to know beside the outcome.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Why what is to be brought back is not on record.
+    pub unrecorded: Option<String>,
+    /// What is to be brought back without its inventory.
+    pub bare: Option<String>,
 }
 
 impl Hands<'_> {
     /// Does one step. `saved` are the objects to bring back, for [`Action::Restore`] and [`Action::Release`].
     pub async fn act(&self, step: &Step, saved: &[Saved]) -> Done {
         let id = &step.target;
-        let (mut kept, mut told) = (Vec::new(), None);
+        let (mut kept, mut told) = (Vec::new(), Told::default());
         let result = match &step.action {
             Action::Create | Action::Apply | Action::WriteSecret => self.apply(id, None).await,
             Action::CreateHeld { note } => self.apply(id, Some(note)).await,
@@ -96,7 +104,7 @@ impl Hands<'_> {
             Action::Lift { note } => self.mark(id, false, Some(note)).await,
             Action::Settle => self.mark(id, false, None).await,
             Action::Relinquish { .. } => self.relinquish(id).await,
-            Action::Migrate { to } => self.migrate(id, to).await,
+            Action::Migrate { to, named } => self.migrate(id, to, named).await,
             Action::Shield(shield) => self.shield(id, shield).await,
             Action::Aside(turn) => self.aside(id, turn).await,
             Action::Terminate => {
@@ -141,6 +149,11 @@ impl Hands<'_> {
                 let uid = self.observed.objects.get(id).map(|o| o.uid.clone());
                 let uid = uid.ok_or_else(|| anyhow!("apply {id}: {}", status.message))?;
                 self.recreate(id, &uid).await
+            }
+            Err(Refused::Status(status)) if migrate::is_outdated(&status) => {
+                self.renew(id).await?;
+                let sent = self.send(id, &body).await;
+                sent.with_context(|| format!("apply {id}"))
             }
             Err(refused) => Err(anyhow!(refused).context(format!("apply {id}"))),
             Ok(outcome) => {

@@ -6,6 +6,7 @@ use crate::bundle::Bundle;
 use crate::secret::Secret;
 use crate::wire::api::{Assignment, EngineKind};
 
+use super::engine::domain::Domain;
 use super::plan::change::{Change, Form};
 
 /// What the watchdog keeps true, as far as enrolment has come. Published on a `watch` channel by [`super::enroll`].
@@ -15,6 +16,8 @@ pub struct Desired {
     pub install: InForce,
     pub deploy_key: DeployKey,
     pub engine: Engine,
+    /// Below which the cluster's DNS knows its Services.
+    pub domain: Domain,
     /// Whether the engine may take away what the catalog no longer has: not while it takes another one's place.
     pub prunes: bool,
     /// Another engine takes this one's place: nothing of it is mended now.

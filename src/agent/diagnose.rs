@@ -11,6 +11,7 @@ use tracing::{info, warn};
 use super::Desired;
 use super::caller::{Call, Caller};
 use super::enroll::gitpath::GitPath;
+use super::plan::Class;
 use crate::clock;
 use crate::wire::api::{Component, DiagnosisAnswer, Verdict};
 use crate::wire::id::ClusterName;
@@ -182,7 +183,8 @@ fn next(step: crate::ssh::Step) -> &'static str {
         Step::HostKey => {
             "compare the fingerprints; if the Git host's key was changed on purpose, change it at the hub"
         }
-        Step::Auth => "register the deploy key again: linesman cluster rotate NAME --deploy-key",
+        // A rotation begins only with a key that the Git host takes.
+        Step::Auth => Class::KeyRevoked.advice(),
         Step::Repo | Step::Branch => {
             "see that the catalog's repository and branch exist at the Git host"
         }
@@ -197,5 +199,20 @@ fn row(name: &str, found: &str) -> Component {
         fresh: Verdict::None,
         found: found.chars().take(1000).collect(),
         fix: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssh::Step;
+
+    /// F26: a diagnosis and the heal of the same fault send people the same way.
+    #[test]
+    fn what_mends_a_refused_key_is_what_its_fault_says() {
+        let said = next(Step::Auth);
+        let readopt =
+            "register the cluster's deploy key at the Git host again: 'linesman cluster readopt'";
+        assert_eq!((said, Class::KeyRevoked.advice()), (readopt, readopt));
     }
 }

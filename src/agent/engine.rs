@@ -12,6 +12,7 @@ use crate::wire::api::{self, EngineKind};
 
 pub mod argocd;
 pub mod compare;
+pub mod domain;
 pub mod fields;
 pub mod flux;
 pub mod guard;
@@ -39,6 +40,9 @@ pub const GUARD: &str = "linesman-guard";
 pub const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 /// When Kubernetes was last made to look at a controller whose Pods had been refused.
 pub const RETRIED_AT: &str = "linesman.dev/retried-at";
+/// How the API server refuses to apply an object that has a field manager of a version which its CRD no longer has; the version
+/// follows (apiextensions-apiserver, `conversion/converter.go`; fluxcd/flux2#5598).
+pub const OUTDATED: &str = "request to convert CR to an invalid group/version: ";
 
 /// What is fixed about an engine, for what is done in the same way for each.
 #[derive(Debug)]
@@ -137,11 +141,17 @@ pub fn is_workload(kind: Kind) -> bool {
 /// An object of the bundle with the install values put in.
 fn adjusted(desired: &Desired, object: Value) -> Value {
     let object = match &desired.engine {
-        Engine::Flux => flux::adjusted(&desired.install.bundle, object),
+        Engine::Flux => flux::adjusted(&desired.install.bundle, &desired.domain, object),
+        // Its parts call each other by the bare names of their Services.
         Engine::Argocd(_) => argocd::adjusted(&desired.install.bundle, object),
     };
-    match &desired.install.form.registry {
+    let form = &desired.install.form;
+    let object = match &form.registry {
         Some(registry) => images::moved(object, registry),
+        None => object,
+    };
+    match &form.pull_secret {
+        Some(secret) => images::pulled_with(object, secret),
         None => object,
     }
 }

@@ -35,6 +35,7 @@ use crate::wire::frame::{Code, Kind};
 
 pub mod credential;
 pub mod exchange;
+mod refused;
 mod running;
 mod send;
 pub mod subjects;

@@ -131,7 +131,8 @@ pub fn plan(
             steps.extend(giveback::held(now, install, observed, history, &findings));
         }
     }
-    change::stage(install.changing && !guarded, &mut steps, &open);
+    let known = (observed, history);
+    change::stages(now, install, known, &mut steps, (&findings, &open));
     quarantine::mark::all(now, install, observed, &mut steps);
     let safe_only = window::careful(now, &install.policy).is_some();
     if safe_only {
@@ -234,7 +235,9 @@ fn ripening<'a>(
         Some(past.since? + f.class.debounce())
     });
     let down = history.down.values().map(|since| *since + find::DOWN);
-    found.chain(down).filter(move |at| *at > now)
+    let restores = history.restore_after.values().copied();
+    let all = found.chain(down).chain(restores);
+    all.filter(move |at| *at > now)
 }
 
 /// What is asked where nothing is to be done, and when the next question is due.

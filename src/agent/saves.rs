@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -28,6 +28,8 @@ const PART: usize = 700 << 10;
 /// Parts of one CRD's objects: some hundred thousand objects.
 const MAX_PARTS: usize = 16;
 const MAX_PLAIN: u64 = 64 << 20;
+/// In the place of the time of what never was.
+const NEVER: &str = "-";
 
 /// The ConfigMaps `linesman-saved-<plural>-<generation>-<part>` in the agent's namespace. A generation is written beside the one
 /// before it, which goes when all parts of the new one are there: whenever this process ends, one of them is whole.
@@ -46,6 +48,25 @@ pub struct Left {
     pub wrong: Vec<String>,
 }
 
+/// How a list is on record.
+#[derive(Debug)]
+pub enum Stored {
+    Alone,
+    /// What was kept before could not be deleted. The newer of two is read.
+    Beside(Error),
+}
+
+impl Stored {
+    /// # Errors
+    /// It is not alone.
+    pub fn alone(self) -> Result<()> {
+        match self {
+            Self::Alone => Ok(()),
+            Self::Beside(error) => Err(error),
+        }
+    }
+}
+
 impl Saves {
     pub fn new(kube: &Client, namespace: &str) -> Self {
         Self {
@@ -54,7 +75,8 @@ impl Saves {
         }
     }
 
-    /// What an earlier agent saved and did not bring back. What is damaged or a day old is told and left out.
+    /// What an earlier agent saved and did not bring back, however long ago: the plan's history says what of it is given up. What is
+    /// damaged is told and left out.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -92,7 +114,39 @@ impl Saves {
     ///
     /// # Errors
     /// They are too many, or the API server does not take them.
-    pub async fn store(&self, crd: &ObjectId, saved: &[Saved], now: OffsetDateTime) -> Result<()> {
+    pub async fn store(
+        &self,
+        crd: &ObjectId,
+        saved: &[Saved],
+        now: OffsetDateTime,
+    ) -> Result<Stored> {
+        let names = self.write(crd, saved, now, None).await?;
+        let deleted = self.delete_others(crd, &names).await;
+        Ok(deleted.err().map_or(Stored::Alone, Stored::Beside))
+    }
+
+    /// The same before they are tried to be brought back: of those of which that is the first try, it begins `now`. What was kept
+    /// before stays beside it, for nothing is to wait for that.
+    ///
+    /// # Errors
+    /// As of [`Self::store`].
+    pub async fn store_tried(
+        &self,
+        crd: &ObjectId,
+        saved: &[Saved],
+        now: OffsetDateTime,
+    ) -> Result<()> {
+        self.write(crd, saved, now, Some(now)).await.map(drop)
+    }
+
+    /// Writes one generation, in which all that was not tried is so since `first`. Returns the names of its parts.
+    async fn write(
+        &self,
+        crd: &ObjectId,
+        saved: &[Saved],
+        now: OffsetDateTime,
+        first: Option<OffsetDateTime>,
+    ) -> Result<BTreeSet<String>> {
         let objects: Vec<&Value> = saved.iter().map(|one| &one.object).collect();
         let plain = serde_json::to_vec(&objects).context("write the objects")?;
         let packed = bundle::compress(&plain);
@@ -114,7 +168,8 @@ impl Saves {
                     "part": number.to_string(),
                     "parts": parts.len().to_string(),
                     "sha256": digest,
-                    "since": runs(saved),
+                    "since": runs(saved, |one| Some(one.since)),
+                    "tried": runs(saved, |one| one.tried.or(first)),
                     "taken": clock::rfc3339(now),
                 },
                 "binaryData": {"objects.zst": STANDARD.encode(part)},
@@ -129,13 +184,14 @@ impl Saves {
             sent.with_context(|| format!("keep objects in ConfigMap {name}"))?;
             names.insert(name);
         }
-        self.delete_others(crd, &names).await
+        Ok(names)
     }
 
     /// They are back.
     ///
     /// # Errors
-    /// The API server does not answer; they would be brought back once more.
+    /// The API server does not answer; an agent that begins within a day of the first try would bring them back once more, or
+    /// within two where that is not on record.
     pub async fn forget(&self, crd: &ObjectId) -> Result<()> {
         self.delete_others(crd, &BTreeSet::new()).await
     }
@@ -184,34 +240,45 @@ fn named(crd: &str) -> Result<ObjectId> {
     Ok(ObjectId::new(Kind::CustomResourceDefinition, "", crd))
 }
 
-/// Since when how many objects in a row are saved, `TIME COUNT` a line: to the minute, for thousands may go within one, and a day has
-/// not many of them.
-fn runs(saved: &[Saved]) -> String {
-    let minute = |one: &Saved| one.since.truncate_to_minute();
+/// One of the times of how many objects in a row, `TIME COUNT` a line: to the minute, for thousands may go within one, and there are
+/// not many of those.
+fn runs(saved: &[Saved], at: impl Fn(&Saved) -> Option<OffsetDateTime>) -> String {
+    let minute = |one: &Saved| at(one).map(OffsetDateTime::truncate_to_minute);
     let runs = saved.chunk_by(|one, next| minute(one) == minute(next));
     let lines = runs.filter_map(|run| {
-        let since = clock::rfc3339(minute(run.first()?));
-        Some(format!("{since} {}", run.len()))
+        let at = minute(run.first()?).map_or_else(|| NEVER.to_owned(), clock::rfc3339);
+        Some(format!("{at} {}", run.len()))
     });
     lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The times of so many objects, as [`runs`] wrote them.
-fn times(runs: &str, count: usize) -> Option<Vec<OffsetDateTime>> {
+fn times(runs: &str, count: usize) -> Option<Vec<Option<OffsetDateTime>>> {
     let mut times = Vec::new();
     for line in runs.lines() {
-        let (since, many) = line.split_once(' ')?;
-        let (since, many) = (clock::parse_rfc3339(since)?, many.parse::<usize>().ok()?);
+        let (at, many) = line.split_once(' ')?;
+        let at = match at {
+            NEVER => None,
+            at => Some(clock::parse_rfc3339(at)?),
+        };
+        let many = many.parse::<usize>().ok()?;
         if many > count - times.len() {
             return None;
         }
-        times.extend(std::iter::repeat_n(since, many));
+        times.extend(std::iter::repeat_n(at, many));
     }
     (times.len() == count).then_some(times)
 }
 
-/// The objects of one CRD from its newest generation that is whole; where there is none, what is wrong with the newest. None that are
-/// all too old.
+/// One generation, read.
+#[derive(Debug, PartialEq)]
+struct Generation {
+    saved: Vec<Saved>,
+    /// Whether it says which of them were tried. That of an agent of before does not.
+    says: bool,
+}
+
+/// The objects of one CRD from its newest generation that is whole; where there is none, what is wrong with the newest.
 fn newest(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Saved>> {
     let mut generations: BTreeMap<_, Vec<&ConfigMap>> = BTreeMap::new();
     for map in maps {
@@ -221,22 +288,29 @@ fn newest(maps: &[&ConfigMap], now: OffsetDateTime) -> Result<Vec<Saved>> {
     }
     let mut read = generations.values().rev().map(|maps| read(maps));
     let first = read.next().context("no parts")?;
-    let saved = first.or_else(|error| read.find_map(Result::ok).ok_or(error))?;
+    let Generation { saved, says } =
+        first.or_else(|error| read.find_map(Result::ok).ok_or(error))?;
     if let Some(last) = saved.iter().map(|one| one.since).max() {
-        ensure!(now - last < STALE, "they are of {}", clock::rfc3339(last));
+        // They may have been back for long, and deleted since by who has no use for them: that is for people to say.
+        ensure!(
+            says || now - last < STALE,
+            "they are of {}, and whether they were brought back since is not known",
+            clock::rfc3339(last)
+        );
     }
     Ok(saved)
 }
 
 /// The objects of one generation from all of its parts.
-fn read(maps: &[&ConfigMap]) -> Result<Vec<Saved>> {
+fn read(maps: &[&ConfigMap]) -> Result<Generation> {
     let mut parts: BTreeMap<usize, &[u8]> = BTreeMap::new();
     let mut whole = None;
     for map in maps {
         let data = map.data.as_ref().context("no data")?;
         let field = |key: &str| data.get(key).with_context(|| format!("no {key}"));
         let taken = clock::parse_rfc3339(field("taken")?).context("taken")?;
-        let told = (field("parts")?, field("sha256")?, data.get("since"), taken);
+        let dates = ["since", "tried"].map(|key| data.get(key));
+        let told = (field("parts")?, field("sha256")?, dates, taken);
         ensure!(
             *whole.get_or_insert(told) == told,
             "the parts are of different times"
@@ -245,7 +319,7 @@ fn read(maps: &[&ConfigMap]) -> Result<Vec<Saved>> {
         let bytes = bytes.context("no objects")?;
         parts.insert(field("part")?.parse().context("part")?, &bytes.0);
     }
-    let (count, digest, since, taken) = whole.context("no parts")?;
+    let (count, digest, [since, tried], taken) = whole.context("no parts")?;
     ensure!(
         parts.len().to_string() == *count && parts.keys().copied().eq(0..parts.len()),
         "{} of {count} parts are there",
@@ -260,14 +334,24 @@ fn read(maps: &[&ConfigMap]) -> Result<Vec<Saved>> {
         .context("decompress")?;
     ensure!(sha256_hex(&plain) == *digest, "the digest does not match");
     let objects: Vec<Value> = serde_json::from_slice(&plain).context("read the objects")?;
-    // An agent of before says it of all of them together.
-    let since = match since {
-        Some(runs) => times(runs, objects.len()).context("since")?,
-        None => vec![taken; objects.len()],
+    let says = tried.is_some();
+    let dates = |runs: Option<&String>| match runs {
+        Some(runs) => times(runs, objects.len()),
+        None => Some(vec![None; objects.len()]),
     };
-    let both = objects.into_iter().zip(since);
-    let saved = both.map(|(object, since)| Saved { object, since });
-    Ok(saved.collect())
+    let since = dates(since).context("since")?;
+    let tried = dates(tried).context("tried")?;
+    let all = objects.into_iter().zip(since.into_iter().zip(tried));
+    let saved = all.map(|(object, (since, tried))| Saved {
+        object,
+        // An agent of before says it of all of them together.
+        since: since.unwrap_or(taken),
+        tried,
+    });
+    Ok(Generation {
+        saved: saved.collect(),
+        says,
+    })
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::wire::report::HealRecord;
 
 mod act;
 mod after;
+mod ailing;
 mod attend;
 mod budgets;
 mod change;
@@ -330,7 +331,12 @@ impl Watchdog {
             overdue: &overdue,
             changing: install
                 .change()
-                .is_some_and(|c| c.is_open() && !self.changing.is_old(clock::now(), c)),
+                .is_some_and(|c| c.is_open() && !self.changing.is_old(now, c)),
+            waits: install
+                .change()
+                .filter(|c| self.changing.is_old_but_for_a_window(now, c))
+                .filter(|_| plan::change::is_at_rest(now, observed, &plan.findings))
+                .map(|_| in_force.as_ref()),
             hands_over: install.change().is_some_and(|c| c.both),
         };
         let told = self

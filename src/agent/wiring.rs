@@ -138,6 +138,7 @@ pub(super) fn parts(
         joined: joined.clone(),
         link: line.clone(),
         path: path.clone(),
+        domain: config.domain.clone(),
         engine_git,
         denied: denied_out,
         look: look_out,

@@ -9,12 +9,13 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams}
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{AtMost as _, CALL, Hands, Refused};
+use super::{AtMost as _, CALL, Hands, Refused, Told};
 use crate::agent::engine::GUARD;
 use crate::agent::observe::fewer;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::project;
 use crate::agent::plan::state::Saved;
+use crate::agent::saves::Stored;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use found::{Found, Pinned};
@@ -36,7 +37,7 @@ impl Hands<'_> {
         crd: &ObjectId,
         saved: &[Saved],
         kept: &mut Vec<Saved>,
-        told: &mut Option<String>,
+        told: &mut Told,
     ) -> Result<Outcome> {
         let Some(served) = self.served(crd) else {
             return Ok(Outcome::Unchanged);
@@ -46,16 +47,15 @@ impl Hands<'_> {
         let Found {
             pinned, new, bare, ..
         } = found;
-        *told = (bare > 0).then(|| {
+        told.bare = (bare > 0).then(|| {
             format!("the inventories of {bare} objects of {crd} are too large to be kept: what leaves the catalog before they are back is not pruned")
         });
-        let since = clock::now();
-        kept.extend(new.into_iter().map(|object| Saved { object, since }));
+        let now = clock::now();
+        kept.extend(new.into_iter().map(|object| Saved::new(object, now)));
         // On record before the first one goes: this process may end before they are back.
         if !kept.is_empty() {
             let all = [saved, kept.as_slice()].concat();
-            let unrecorded = self.put_on_record(crd, &all).await.err();
-            *told = unrecorded.or_else(|| told.take());
+            told.unrecorded = self.put_on_record(crd, &all).await.err();
         }
         // Also where they could not be read to the end: the next list is the shorter for it.
         let stripped = self.strip(&served, pinned).await;
@@ -108,7 +108,7 @@ impl Hands<'_> {
                 sleep(AGAIN).await;
             }
             match self.saves.store(crd, all, clock::now()).await {
-                Ok(()) => return Ok(()),
+                Ok(Stored::Alone | Stored::Beside(_)) => return Ok(()),
                 Err(error) => said = format!("{error:#}"),
             }
         }

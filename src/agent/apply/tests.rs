@@ -212,7 +212,7 @@ async fn nothing_is_let_go_before_its_record_was_tried_again() {
         };
         let (calls, done) = done(&step, &Observed::default(), &[], answer).await;
         assert_eq!(done.outcome, Outcome::Done, "{refused}");
-        assert_eq!(done.told.is_some(), told, "{:?}", done.told);
+        assert_eq!(done.told.unrecorded.is_some(), told, "{:?}", done.told);
         let patches = calls.iter().filter(|(method, _)| *method == Method::PATCH);
         let strips = |body: &Value| body.pointer("/metadata/finalizers").is_some();
         let sent: Vec<bool> = patches.map(|(_, body)| strips(body)).collect();
@@ -220,6 +220,52 @@ async fn nothing_is_let_go_before_its_record_was_tried_again() {
         let expected = [vec![false; tries], vec![true]].concat();
         assert_eq!(sent, expected, "{refused}");
     }
+}
+
+/// W44: what is on record is not told as lost where that of before cannot be deleted.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_stays_beside_the_new_one_is_told_of_by_nobody() {
+    let step = Step {
+        action: Action::Release,
+        target: crd_of_kustomizations(),
+        cause: None,
+    };
+    let answer = |method: &Method, path: &str| match *method {
+        Method::GET => {
+            let item = if path.ends_with("/configmaps") {
+                let data = json!({"crd": crd_of_kustomizations().name});
+                json!({"metadata": {"name": "linesman-saved-old"}, "data": data})
+            } else {
+                json!({
+                    "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+                    "metadata": {
+                        "name": "held", "namespace": "teams", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:10Z",
+                        "finalizers": ["finalizers.fluxcd.io"],
+                    },
+                    "spec": {},
+                })
+            };
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [item]});
+            (200, list)
+        }
+        Method::DELETE => status(403, "denied"),
+        _ => (200, json!({"metadata": {"name": "x"}})),
+    };
+    let (calls, done) = done_at(&step, &Observed::default(), &[], answer).await;
+    assert_eq!(done.outcome, Outcome::Done);
+    assert_eq!(done.told.unrecorded, None);
+    let methods = calls.iter().map(|(method, _)| method.clone());
+    // The objects, the record of before, and then the object itself.
+    assert_eq!(
+        methods.collect::<Vec<_>>(),
+        [
+            Method::GET,
+            Method::PATCH,
+            Method::GET,
+            Method::DELETE,
+            Method::PATCH
+        ]
+    );
 }
 
 /// W44: the engine may have let go of an object before the agent sees it. Where something else still holds that, it is put
@@ -436,7 +482,9 @@ async fn a_kustomization_that_is_brought_back_knows_what_it_had_brought() {
     let kept: Vec<Option<&Value>> = kept.collect();
     let brought = json!({"inventory": inventory});
     assert_eq!(kept, [Some(&brought), None, None]);
-    let told = released.told.unwrap_or_default();
+    // All the same they are on record.
+    assert_eq!(released.told.unrecorded, None);
+    let told = released.told.bare.unwrap_or_default();
     assert!(told.starts_with("the inventories of 1 objects"), "{told}");
 
     let saved = &released.saved[..1];
@@ -479,8 +527,7 @@ async fn an_inventory_that_is_refused_does_not_keep_its_object_away() {
         "metadata": {"name": "small", "namespace": "teams"}, "spec": {},
         "status": {"inventory": {"entries": [{"id": "shop_settings__ConfigMap", "v": "v1"}]}},
     });
-    let since = clock::now();
-    let saved = [Saved { object, since }];
+    let saved = [Saved::new(object, clock::now())];
     let seen = Observed::default();
     let denied = "kustomizations \"small\" is forbidden: User \"x\" cannot patch resource \"kustomizations/status\"";
     for (code, text, outcome) in [
@@ -504,4 +551,50 @@ async fn an_inventory_that_is_refused_does_not_keep_its_object_away() {
         let left = usize::from(outcome != Outcome::Done);
         assert_eq!((restored.outcome, restored.saved.len()), (outcome, left));
     }
+}
+
+/// F17: what Git's version of a CRD left behind keeps the agent from its own roots as it keeps Flux from what it brings.
+#[tokio::test]
+async fn an_object_whose_field_managers_speak_of_a_gone_version_is_renewed_and_applied_again() {
+    let id = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
+    let observed = Observed {
+        objects: [(id.clone(), Arc::new(live(&id)))].into(),
+        ..Observed::default()
+    };
+    let step = Step {
+        action: Action::Apply,
+        target: id,
+        cause: None,
+    };
+    let of = |version: &str| format!("kustomize.toolkit.fluxcd.io/{version}");
+    let text = format!(
+        "request to convert CR to an invalid group/version: {}",
+        of("v1beta2")
+    );
+    let old = json!({"metadata": {
+        "name": "flux-system", "namespace": "flux-system", "resourceVersion": "8",
+        "managedFields": [{"manager": "m", "apiVersion": of("v1beta2")}],
+    }});
+    let refuses = AtomicUsize::new(1);
+    let answer = move |method: &Method| match *method {
+        Method::GET => (200, old.clone()),
+        _ if refuses.swap(0, Ordering::Relaxed) == 1 => status(500, &text),
+        _ => (
+            200,
+            json!({"metadata": {"name": "flux-system", "resourceVersion": "9"}}),
+        ),
+    };
+    let (calls, outcome) = sent(&step, &observed, answer).await;
+    let renewed = json!({"metadata": {
+        "managedFields": [{"manager": "m", "apiVersion": of("v1")}], "resourceVersion": "8",
+    }});
+    let applied = calls[0].clone();
+    let expected = [
+        applied.clone(),
+        (Method::GET, Value::Null),
+        (Method::PATCH, renewed),
+        applied,
+    ];
+    assert_eq!(calls, expected);
+    assert_eq!(outcome, Outcome::Done);
 }

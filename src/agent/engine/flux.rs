@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::domain::Domain;
 use super::install::Parts;
 use super::wanted::{Body, comparable, entry, of_bundle, own};
 use super::{Traits, labels, one_key_per_line};
@@ -105,15 +106,13 @@ pub fn canary(namespace: &str) -> ObjectId {
 }
 
 /// Install values: without a notification-controller every event would be posted in vain inside each
-/// reconciliation and stall it for 15 to 40 s, so the address is emptied.
-pub(super) fn adjusted(bundle: &Bundle, mut object: Value) -> Value {
+/// reconciliation and stall it for 15 to 40 s, so the address is emptied. Other addresses are below the cluster's domain.
+pub(super) fn adjusted(bundle: &Bundle, domain: &Domain, mut object: Value) -> Value {
     let receiver = |o: &Value| {
         o.pointer("/metadata/name").and_then(Value::as_str) == Some("notification-controller")
             && o.get("kind").and_then(Value::as_str) == Some(Kind::Deployment.as_str())
     };
-    if bundle.objects.iter().any(|o| receiver(o.head())) {
-        return object;
-    }
+    let heard = bundle.objects.iter().any(|o| receiver(o.head()));
     let containers = object.pointer_mut("/spec/template/spec/containers");
     for container in containers
         .and_then(Value::as_array_mut)
@@ -122,11 +121,11 @@ pub(super) fn adjusted(bundle: &Bundle, mut object: Value) -> Value {
     {
         let args = container.get_mut("args").and_then(Value::as_array_mut);
         for arg in args.into_iter().flatten() {
-            if arg
-                .as_str()
-                .is_some_and(|a| a.starts_with("--events-addr="))
-            {
+            let text = arg.as_str().unwrap_or_default();
+            if !heard && text.starts_with("--events-addr=") {
                 *arg = json!("--events-addr=");
+            } else if let Some(moved) = domain.moved(text) {
+                *arg = json!(moved);
             }
         }
     }
@@ -221,3 +220,6 @@ fn kustomization(desired: &Desired) -> Value {
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,5 @@
-//! Images from a registry that stands in for the ones that a bundle names: an install value, not part of the digest.
+//! Images from a registry that stands in for the ones that a bundle names, and the Secret to pull them with: install values, not
+//! part of the digest.
 
 use serde_json::{Value, json};
 
@@ -14,6 +15,25 @@ pub(super) fn moved(mut object: Value, registry: &str) -> Value {
                 let image = from(image, registry);
                 container["image"] = json!(image);
             }
+        }
+    }
+    object
+}
+
+/// A workload whose Pods pull with this Secret of their namespace, too; other objects as they are.
+pub(super) fn pulled_with(mut object: Value, secret: &str) -> Value {
+    let pod = object.pointer_mut("/spec/template/spec");
+    let Some(pod) = pod.and_then(Value::as_object_mut) else {
+        return object;
+    };
+    let all = pod.entry("imagePullSecrets").or_insert(Value::Null);
+    if all.is_null() {
+        *all = json!([]);
+    }
+    if let Some(all) = all.as_array_mut() {
+        let named = |one: &Value| one.get("name").and_then(Value::as_str) == Some(secret);
+        if !all.iter().any(named) {
+            all.push(json!({"name": secret}));
         }
     }
     object
@@ -70,5 +90,31 @@ mod tests {
         assert_eq!(moved(object, "m.lan"), expected);
         let service = json!({"kind": "Service", "spec": {"ports": []}});
         assert_eq!(moved(service.clone(), "m.lan"), service);
+    }
+
+    #[test]
+    fn pods_pull_with_the_secret_beside_those_of_the_manifest() {
+        let object = |secrets: Value| {
+            let mut pod = json!({"containers": [{"name": "c", "image": "ghcr.io/d/e:2"}]});
+            if !secrets.is_null() {
+                pod["imagePullSecrets"] = secrets;
+            }
+            json!({"kind": "Deployment", "spec": {"template": {"spec": pod}}})
+        };
+        let [one, other] = ["pull", "own"].map(|name| json!({"name": name}));
+        for (secrets, expected) in [
+            (Value::Null, json!([one])),
+            (json!([]), json!([one])),
+            (json!([other]), json!([other, one])),
+            (json!([one, other]), json!([one, other])),
+        ] {
+            assert_eq!(pulled_with(object(secrets), "pull"), object(expected));
+        }
+        // As much as none.
+        let mut null = object(json!([]));
+        null["spec"]["template"]["spec"]["imagePullSecrets"] = Value::Null;
+        assert_eq!(pulled_with(null, "pull"), object(json!([one])));
+        let account = json!({"kind": "ServiceAccount"});
+        assert_eq!(pulled_with(account.clone(), "pull"), account);
     }
 }

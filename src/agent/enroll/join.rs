@@ -215,8 +215,8 @@ impl Joining {
             let parts = unknown.join("; ");
             let name = &self.context.cluster;
             let text = format!(
-                "the agent is older than the hub; upgrade it: linesman cluster upgrade {name}; what it does not know \
-                 stays as it was, all else is followed: {parts}"
+                "the agent is older than the hub; upgrade it: linesman cluster upgrade {name} --image REF; what it \
+                 does not know stays as it was, all else is followed: {parts}"
             );
             if !self.doubts {
                 warn!(parts, "the hub says what this version does not know");

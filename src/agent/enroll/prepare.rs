@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use super::bundle::{Keeper, Turn, Wish};
 use super::gitpath::GitPath;
 use super::{Context, Progress, engine_keys};
+use crate::agent::engine::domain::Domain;
 use crate::agent::identity::Identity;
 use crate::agent::link::LinkState;
 use crate::agent::plan::change;
@@ -58,6 +59,7 @@ pub struct Preparing {
     pub joined: watch::Receiver<Option<Joined>>,
     pub link: watch::Receiver<LinkState>,
     pub path: GitPath,
+    pub domain: Domain,
     /// The engine's way, as the watchdog sees it.
     pub engine_git: watch::Receiver<EngineGit>,
     /// Out: how many looks in a row the Git host refused the deploy key, as far as that counts.
@@ -265,6 +267,7 @@ impl Preparing {
                     install,
                     deploy_key,
                     engine,
+                    domain: self.domain.clone(),
                     prunes,
                     rests,
                 });

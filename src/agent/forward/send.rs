@@ -10,6 +10,7 @@ use hyper::body::{Body as _, Incoming};
 use tracing::debug;
 
 use super::exchange::{IMPERSONATE_GROUP, IMPERSONATE_USER, Shared, impersonable};
+use super::refused::{self, Form};
 use super::upload::upload;
 use super::upstream::{Body, Credential, full, passing};
 use crate::agent::gate::Pass;
@@ -73,7 +74,7 @@ pub(super) async fn send(
                 renewed = true;
             }
             StatusCode::FORBIDDEN => {
-                let (response, impersonation) = read_refusal(response).await?;
+                let (response, impersonation) = read_refusal(shared, response).await?;
                 // A Pod behind `…/proxy/` may say that, too, and has looked at the request.
                 if !impersonation
                     || pass.info.proxied() && acts(shared, &parts.headers, &bearer).await
@@ -172,7 +173,7 @@ async fn acts(shared: &Shared, headers: &HeaderMap, bearer: &Secret<String>) -> 
         if status != StatusCode::FORBIDDEN {
             return Some(status.is_success());
         }
-        let (_, impersonation) = read_refusal(answer).await.ok()?;
+        let (_, impersonation) = read_refusal(shared, answer).await.ok()?;
         Some(!impersonation)
     };
     let answered = tokio::time::timeout(ACTS, asked).await;
@@ -180,22 +181,20 @@ async fn acts(shared: &Shared, headers: &HeaderMap, bearer: &Secret<String>) -> 
 }
 
 /// Reads a 403 to see whether it refuses the impersonation itself, and gives it back whole.
-async fn read_refusal(response: Response<Incoming>) -> Result<(Response<Body>, bool), Refusal> {
+async fn read_refusal(
+    shared: &Shared,
+    response: Response<Incoming>,
+) -> Result<(Response<Body>, bool), Refusal> {
     let (parts, body) = response.into_parts();
     let small = body
         .size_hint()
         .upper()
         .is_some_and(|size| size <= REFUSAL as u64);
-    // Both hold their texts as they are.
-    let read = ["application/json", "application/vnd.kubernetes.protobuf"];
     let kind = parts.headers.get(header::CONTENT_TYPE);
-    let readable = kind.is_some_and(|v| {
-        read.iter()
-            .any(|read| v.as_bytes().starts_with(read.as_bytes()))
-    });
-    if !small || !readable {
+    let form = kind.and_then(|kind| Form::of(kind.as_bytes()));
+    let Some(form) = form.filter(|_| small) else {
         return Ok((Response::from_parts(parts, passing(body)), false));
-    }
+    };
     let read = tokio::time::timeout(
         Duration::from_secs(5),
         Limited::new(body, REFUSAL).collect(),
@@ -210,13 +209,6 @@ async fn read_refusal(response: Response<Incoming>) -> Result<(Response<Body>, b
         ));
     };
     let bytes = read.to_bytes();
-    let text = String::from_utf8_lossy(&bytes);
-    let verbs = [
-        "cannot impersonate resource",
-        "cannot impersonate:user-info ",
-        "cannot impersonate-on:user-info:",
-    ];
-    let impersonation =
-        verbs.iter().any(|verb| text.contains(verb)) && text.contains("system:serviceaccount:");
+    let impersonation = refused::is_of_acting(form, &bytes, &shared.namespace);
     Ok((Response::from_parts(parts, full(bytes)), impersonation))
 }

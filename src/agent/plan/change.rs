@@ -4,17 +4,26 @@
 //! The agent keeps what was in force until the engine works with what is new; where it does not in its time, what
 //! was comes back, and the hub is told why. Another wish of the hub begins anew.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use super::fault::Budget;
-use super::{Finding, Mode, Object, Observed, Plan, Step};
+use super::{Finding, Mode, Object, Observed, Plan, health};
 use crate::agent::engine::{self, Install, flux};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::manifests::ENGINE_ROLE;
 use crate::wire::api::{EngineKind, EngineRef};
 use crate::wire::id::Digest;
+
+mod ailing;
+mod before;
+mod staged;
+
+pub use ailing::{Ail, Ailing};
+pub use before::Before;
+pub use staged::{is_at_rest, is_fault, stages, waits};
 
 /// An agent that started meanwhile looks at least this long before it judges, unless a change has less.
 const LOOK: Duration = Duration::seconds(60);
@@ -32,6 +41,9 @@ pub struct Form {
     /// The registry that all images come from; absent = those that the bundle names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
+    /// The Secret of the engine's namespace that they are pulled with, beside those that the bundle names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<String>,
     /// The catalog's path that it follows, for when the hub names another engine's; empty = not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
@@ -39,7 +51,8 @@ pub struct Form {
 
 impl PartialEq for Form {
     fn eq(&self, other: &Self) -> bool {
-        (&self.bundle, &self.registry) == (&other.bundle, &other.registry)
+        (&self.bundle, &self.registry, &self.pull_secret)
+            == (&other.bundle, &other.registry, &other.pull_secret)
     }
 }
 
@@ -52,6 +65,7 @@ impl Form {
             version: engine.version.clone(),
             bundle: engine.bundle.clone(),
             registry: engine.registry.clone(),
+            pull_secret: engine.pull_secret.clone(),
             path: String::new(),
         }
     }
@@ -67,13 +81,15 @@ impl Form {
         matches!((self.kind, than.kind), (Some(one), Some(other)) if one != other)
     }
 
-    /// For people: `flux 2.9.5 (sha256:…), images of registry.example.org`.
+    /// For people: `flux 2.9.5 (sha256:…), images of registry.example.org, pulled with Secret regcred`.
     pub fn words(&self) -> String {
         let engine = self.kind.map_or_else(String::new, |k| format!("{k} "));
         let short: String = self.bundle.as_str().chars().take(19).collect();
         let images = self.registry.as_deref();
         let images = images.map_or_else(String::new, |r| format!(", images of {r}"));
-        format!("{engine}{} ({short}…){images}", self.version)
+        let secret = self.pull_secret.as_deref();
+        let secret = secret.map_or_else(String::new, |s| format!(", pulled with Secret {s}"));
+        format!("{engine}{} ({short}…){images}{secret}", self.version)
     }
 }
 
@@ -259,23 +275,37 @@ pub struct Seen<'a> {
     pub now: OffsetDateTime,
     /// Since when this agent follows it.
     pub followed: OffsetDateTime,
-    /// When nothing could be done about it last.
+    /// When nothing could be done about it last, or all of it waited.
     pub held: Option<OffsetDateTime>,
     pub install: &'a Install,
     pub observed: &'a Observed,
     pub plan: &'a Plan,
+    pub ailing: &'a Ailing,
     /// The engine worked before: there is something to go back to.
     pub adopted: bool,
 }
 
+/// What is not as a change wants it yet, or fails.
+pub fn left<'a>(
+    install: &Install,
+    observed: &Observed,
+    findings: &'a [Finding],
+    ailing: &Ailing,
+) -> impl Iterator<Item = &'a Finding> {
+    findings.iter().filter(move |f| {
+        install.wanted.contains_key(&f.object) && !f.class.is_beside() && !ailing.knows(observed, f)
+    })
+}
+
 /// Judges the install, not yet its function.
 pub fn progress(change: &Change, seen: &Seen<'_>) -> Progress {
-    let left: Vec<&Finding> = seen
-        .plan
-        .findings
-        .iter()
-        .filter(|f| seen.install.wanted.contains_key(&f.object) && !f.class.is_beside())
-        .collect();
+    let left = left(
+        seen.install,
+        seen.observed,
+        &seen.plan.findings,
+        seen.ailing,
+    );
+    let left: Vec<&Finding> = left.collect();
     let rolls = seen.install.workloads().find(|id| {
         let live = seen.observed.objects.get(*id);
         !live.is_some_and(|live| is_rolled(live))
@@ -297,6 +327,30 @@ pub fn progress(change: &Change, seen: &Seen<'_>) -> Progress {
     }
 }
 
+/// Since when the engine works as a change wants it, once that is [`Progress::Rolled`]. A root that fails of the catalog as it did before
+/// comes no further in any version: it is enough that it answers.
+pub fn works_since(seen: &Seen<'_>) -> Option<OffsetDateTime> {
+    let (install, observed) = (seen.install, seen.observed);
+    if let Some(at) = health::proven_since(install, observed) {
+        return Some(at);
+    }
+    let known = seen.plan.findings.iter();
+    let known = known.filter(|f| seen.ailing.knows(observed, f));
+    let known: BTreeSet<&ObjectId> = known.map(|f| &f.object).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let answered = |id: &ObjectId| {
+        let live = observed.objects.get(id)?;
+        let probe = live.probe().filter(|probe| probe.answered)?;
+        let says = live.is_true("Ready") || known.contains(id);
+        (says && live.deleting.is_none()).then_some(probe.sent)
+    };
+    let answered: Option<Vec<OffsetDateTime>> = install.roots().map(answered).collect();
+    let all_work = health::workloads_work(install, observed);
+    answered?.into_iter().min().filter(|_| all_work)
+}
+
 /// Whether its time is over. None passes while nothing may be done, or where there is nothing to go back to.
 pub fn is_late(change: &Change, seen: &Seen<'_>) -> bool {
     let began = parse_rfc3339(&change.since).unwrap_or(seen.followed);
@@ -315,20 +369,6 @@ fn is_rolled(live: &Object) -> bool {
         && count("availableReplicas") >= 1
         && count("updatedReplicas") == count("replicas")
         && count("unavailableReplicas") == 0
-}
-
-/// While the install is `changing`: leaves the steps of the first stage in which something of the install differs: no controller runs in its new version
-/// before all that it stands on is.
-pub fn stage(changing: bool, steps: &mut Vec<Step>, findings: &[Finding]) {
-    if !changing {
-        return;
-    }
-    let acts = |f: &&Finding| f.object.kind.installable() && f.class.budget() != Budget::Report;
-    let first = findings.iter().filter(acts).map(|f| f.object.kind.stage());
-    let Some(first) = first.min() else {
-        return;
-    };
-    steps.retain(|s| !s.target.kind.installable() || s.target.kind.stage() <= first);
 }
 
 /// What the form in force has no use for, in the order in which it goes: the reverse of an install's.

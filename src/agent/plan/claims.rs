@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntr
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
+use super::displaced::owned_items;
 use super::fault::Class;
 use super::find::Finding;
 use super::pace;
@@ -52,6 +53,19 @@ pub fn of(kind: Kind, entries: &[ManagedFieldsEntry]) -> Claim {
         Some(set) if is_whole(kind, &set.0) => Claim::Beside,
         Some(_) => Claim::Partly,
     }
+}
+
+/// The Secrets that a workload's Pods pull with because we, and nobody else, applied that.
+pub fn pulls(entries: &[ManagedFieldsEntry]) -> Vec<String> {
+    let (ours, others): (Vec<_>, Vec<_>) = entries.iter().partition(|e| is_applied_by(e, MANAGER));
+    let named = |of: &[&ManagedFieldsEntry]| -> Vec<String> {
+        let all = of.iter().flat_map(|e| owned_items(e, "f:imagePullSecrets"));
+        all.collect()
+    };
+    let theirs = named(&others);
+    let mut all = named(&ours);
+    all.retain(|name| !theirs.contains(name));
+    all
 }
 
 /// Whether these fields make an object of that kind that does what its manifest says: what the API server wants to be there, and

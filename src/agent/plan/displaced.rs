@@ -154,6 +154,13 @@ pub fn emptied(kind: Kind, entries: &[ManagedFieldsEntry]) -> Vec<Item> {
     found
 }
 
+/// The names of the items of a Pod template's list of which somebody owns anything.
+pub(super) fn owned_items(entry: &ManagedFieldsEntry, list: &str) -> Vec<String> {
+    let pod = owned_spec(entry).and_then(|spec| spec.pointer(OWNED_POD));
+    let all = pod.into_iter().flat_map(|pod| items(pod, list));
+    all.map(|(name, _)| name).collect()
+}
+
 fn owned_spec(entry: &ManagedFieldsEntry) -> Option<&Value> {
     entry.fields_v1.as_ref()?.0.get("f:spec")
 }

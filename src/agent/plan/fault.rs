@@ -50,7 +50,7 @@ impl Class {
         match self {
             Self::BadEngineCommit | Self::EngineUpgradeStuck => {
                 "mend the object in the catalog: it is held back from Git until a commit does; where its commit does no harm any more, \
-                 'linesman cluster lift' gives it back"
+                 'linesman cluster lift NAME --reason TEXT' gives it back"
             }
             Self::EngineRemovedByCommit => {
                 "put the object back into the catalog: it is held until a commit has it again"

@@ -21,10 +21,14 @@ use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
 mod altered;
+mod outdated;
 mod stopped;
 
 use altered::altered;
-pub(super) use altered::{DOWN, storage};
+pub(super) use altered::{DOWN, still_pulls, storage};
+pub use outdated::Named;
+pub(super) use outdated::named;
+use outdated::outdated;
 
 /// An absence counts only if the API server was heard of that kind this recently.
 pub(super) const FRESH: Duration = Duration::seconds(90);
@@ -137,6 +141,7 @@ pub fn find(
             Some(live) => {
                 let object = (id, live.as_ref(), held.contains_key(id));
                 found.extend(altered(now, install, observed, object, history));
+                found.extend(outdated(install, observed, history, id));
             }
         }
     }

@@ -346,6 +346,22 @@ fn is_said_anew(history: &History, root: &Object) -> bool {
     history.last_write.is_none_or(|at| looked >= Some(at))
 }
 
+/// Whether what a root says is of a look that is over, and of nothing before the last write. One that is suspended is not looked at.
+pub(super) fn has_ended(install: &Install, history: &History, root: &Object) -> bool {
+    let over = match install.traits.kind {
+        EngineKind::Flux => {
+            let ready = root.condition("Ready");
+            let suspended = root.fields.pointer(SUSPEND) == Some(&Value::Bool(true));
+            !suspended && ready.is_some_and(|(status, _, _)| status != "Unknown")
+        }
+        EngineKind::Argocd => {
+            let runs = root.text("/status/operationState/phase") == "Running";
+            !runs && root.annotation(SKIP) != Some("true")
+        }
+    };
+    over && root.deleting.is_none() && is_said_anew(history, root)
+}
+
 /// What the root Application says.
 fn application(
     now: OffsetDateTime,

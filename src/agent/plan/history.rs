@@ -6,15 +6,19 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::burst;
+use super::change::Change;
 use super::fault::Budget;
 use super::health::pods_of;
 use super::pace::{MAX_ATTEMPTS, spends};
-use super::state::{History, Observed, Saved};
+use super::state::{History, Object, Observed, Saved};
 use super::steps::{Action, Step};
+use super::window::LONGEST;
 use super::{Class, Finding, Mode, Plan};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::bundle::{Kind, ObjectId};
+use crate::clock::parse_rfc3339;
+use crate::wire::api::EngineKind;
 
 /// What went this short a time before its CRD went with it.
 const TOGETHER: Duration = Duration::seconds(60);
@@ -24,6 +28,13 @@ pub(super) const AGAIN: Duration = Duration::seconds(30);
 
 /// What could not be brought back for so long is somebody's decision by now.
 pub const STALE: Duration = Duration::hours(24);
+
+/// What nobody tried to bring back for so long, although it could be there again, is somebody's decision, too: no window with an end
+/// is longer, and then there is the same day.
+const UNTRIED: Duration = LONGEST.saturating_add(STALE);
+
+/// What is not on record as tried is looked at again.
+const UNRECORDED: Duration = Duration::seconds(2);
 
 /// A source is given up for an object after so many refusals in a row.
 const REFUSALS: u32 = 2;
@@ -129,24 +140,44 @@ impl History {
             });
             if known.insert(keepsake.to_string()) {
                 let object = keepsake.as_ref().clone();
-                saved.push(Saved { object, since: now });
+                saved.push(Saved::new(object, now));
                 more.insert(crd);
             }
         }
         more
     }
 
+    /// Whether the next try is the first one for some of what died with `crd`. That is to be on record before it is made: an agent
+    /// that cannot say later that they are back leaves a record that looks as if nobody had tried.
+    pub fn is_first_try(&self, crd: &ObjectId) -> bool {
+        let mut saved = self.saved.get(crd).into_iter().flatten();
+        saved.any(|one| one.tried.is_none())
+    }
+
+    /// All that died with `crd` is tried to be brought back now.
+    pub fn tries(&mut self, now: OffsetDateTime, crd: &ObjectId) {
+        for one in self.saved.get_mut(crd).into_iter().flatten() {
+            one.tried.get_or_insert(now);
+        }
+    }
+
+    /// What died with `crd` is not brought back yet, for its record was not written. That is no try.
+    pub fn put_off(&mut self, now: OffsetDateTime, crd: &ObjectId) {
+        self.restore_after.insert(crd.clone(), now + UNRECORDED);
+    }
+
     /// An attempt to bring back what died with `crd`; `left` is what did not come back.
-    pub fn restored(&mut self, now: OffsetDateTime, crd: &ObjectId, left: Vec<Saved>) {
+    pub fn restored(&mut self, now: OffsetDateTime, crd: &ObjectId, mut left: Vec<Saved>) {
         self.restore_after.remove(crd);
         self.saved.remove(crd);
         if left.is_empty() {
-            self.failing.remove(crd);
             return;
+        }
+        for one in &mut left {
+            one.tried.get_or_insert(now);
         }
         self.saved.insert(crd.clone(), left);
         self.restore_after.insert(crd.clone(), now + AGAIN);
-        self.failing.entry(crd.clone()).or_insert(now);
     }
 
     /// More that died with `crd`; of two that died under one name the later one is brought back.
@@ -157,29 +188,47 @@ impl History {
         saved.extend(more);
     }
 
-    /// Forgets what no try brought back for too long: whoever has its name by now would get what somebody else had. What nobody could
-    /// try, as long as the CRD is away or the owner has things rest, stays. Returns it, by CRD.
-    pub fn give_up(&mut self, now: OffsetDateTime) -> BTreeMap<ObjectId, Vec<Saved>> {
+    /// Forgets what no try brought back for too long: whoever has its name by now would get what somebody else had. So it is with what
+    /// nobody tried while its CRD served, be it for a window, another manager or want of an agent: who had use for it made it anew.
+    /// As long as the CRD is away nobody can, and it stays, however old it is. Returns it, by CRD.
+    pub fn give_up(
+        &mut self,
+        now: OffsetDateTime,
+        observed: &Observed,
+    ) -> BTreeMap<ObjectId, Vec<Saved>> {
         let mut given_up = BTreeMap::new();
         for (crd, saved) in &mut self.saved {
-            let Some(failing) = self.failing.get(crd) else {
-                continue;
+            let live = observed.objects.get(crd);
+            let serves = live.and_then(|live| serves_since(live));
+            let is_stale = |one: &mut Saved| match (one.tried, serves) {
+                (Some(tried), _) => now - tried >= STALE,
+                (None, Some(serves)) => now - serves.max(one.since) >= UNTRIED,
+                (None, None) => false,
             };
-            let stale: Vec<Saved> = saved
-                .extract_if(.., |one| now - one.since.max(*failing) >= STALE)
-                .collect();
+            let stale: Vec<Saved> = saved.extract_if(.., is_stale).collect();
             if !stale.is_empty() {
                 given_up.insert(crd.clone(), stale);
             }
         }
-        for crd in given_up.keys() {
-            if self.saved.get(crd).is_some_and(Vec::is_empty) {
-                self.saved.remove(crd);
-                self.restore_after.remove(crd);
-                self.failing.remove(crd);
-            }
-        }
+        self.saved.retain(|_, saved| !saved.is_empty());
+        let saved = &self.saved;
+        self.restore_after.retain(|crd, _| saved.contains_key(crd));
         given_up
+    }
+
+    /// Forgets what is to be brought back with CRDs of the other engine, unless that may still come back: no agent will ever try,
+    /// and should the engine return one day, nobody would expect them. Returns their CRDs.
+    pub fn leave(&mut self, install: &Install) -> BTreeSet<ObjectId> {
+        if install.change().is_some_and(Change::is_open) {
+            return BTreeSet::new();
+        }
+        let other = install.traits.kind.other();
+        let left = self.saved.keys();
+        let left = left.filter(|crd| engine_of(crd) == Some(other));
+        let left: BTreeSet<ObjectId> = left.cloned().collect();
+        self.saved.retain(|crd, _| !left.contains(crd));
+        self.restore_after.retain(|crd, _| !left.contains(crd));
+        left
     }
 
     /// The install is another one: what was tried with the old one says nothing of it.
@@ -351,6 +400,28 @@ impl History {
     }
 }
 
+/// The engine that a CRD is of; none = of neither.
+fn engine_of(crd: &ObjectId) -> Option<EngineKind> {
+    let of = |group: &str| crd.name.ends_with(group);
+    if of(".toolkit.fluxcd.io") {
+        Some(EngineKind::Flux)
+    } else {
+        of(".argoproj.io").then_some(EngineKind::Argocd)
+    }
+}
+
+/// Since when a CRD has its objects; none = it does not.
+fn serves_since(crd: &Object) -> Option<OffsetDateTime> {
+    if crd.deleting.is_some() || !crd.is_true("Established") {
+        return None;
+    }
+    let all = crd.fields.pointer("/status/conditions")?.as_array()?;
+    let is_it = |one: &&Value| one.get("type").and_then(Value::as_str) == Some("Established");
+    let at = all.iter().find(is_it)?.get("lastTransitionTime");
+    let at = at.and_then(Value::as_str).and_then(parse_rfc3339);
+    at.max(crd.created)
+}
+
 /// A saved object as it is seen once the guard has taken the engine's finalizer from it, where somebody else's holds it on: the
 /// lesser one of two, by which it would come back without its finalizer.
 fn let_go(saved: &Value) -> Value {
@@ -369,172 +440,4 @@ fn push(times: &mut Vec<OffsetDateTime>, now: OffsetDateTime) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use time::macros::datetime;
-
-    use super::*;
-
-    fn create() -> Step {
-        Step {
-            action: Action::Create,
-            target: ObjectId::new(Kind::Deployment, "flux-system", "source-controller"),
-            cause: None,
-        }
-    }
-
-    #[test]
-    fn two_refusals_in_a_row_give_up_a_source_and_no_other_failure_does() {
-        let now = datetime!(2026-01-02 03:04:05 UTC);
-        let refused = || Outcome::Refused("spec.replicas: Invalid value".to_owned());
-        let failed = || Outcome::Failed("timed out".to_owned());
-        let mut history = History::default();
-        let mut given_up = Vec::new();
-        let outcomes = [
-            (refused(), 0),
-            (Outcome::Done, 0),
-            (refused(), 0),
-            (failed(), 0),
-            (refused(), 1),
-            (refused(), 1),
-            (refused(), 2),
-            (refused(), 2),
-            (refused(), 3),
-            (refused(), 3),
-            (refused(), 3),
-        ];
-        for (outcome, _) in &outcomes {
-            history.acted(now, &create(), outcome, &Observed::default());
-            given_up.push(history.refused[&create().target].given_up);
-        }
-        let expected: Vec<usize> = outcomes.iter().map(|(_, n)| *n).collect();
-        assert_eq!(given_up, expected);
-    }
-
-    /// Only the same once more is a sign that somebody took it away; and against a fault its budget counts.
-    #[test]
-    fn what_keeps_a_hold_is_counted_while_it_is_the_same() {
-        let now = datetime!(2026-01-02 03:04:05 UTC);
-        let hold = |note: &str, cause| Step {
-            action: Action::Hold {
-                note: note.to_owned(),
-            },
-            cause,
-            ..create()
-        };
-        let target = create().target;
-        let fault = Some((Class::BadEngineCommit, target.clone()));
-        let mut history = History::default();
-        for (step, outcome, kept) in [
-            (hold("a", None), Outcome::Done, 1),
-            (hold("a", None), Outcome::Done, 2),
-            (hold("a", None), Outcome::Unchanged, 2),
-            (hold("a", fault), Outcome::Done, 2),
-            (create(), Outcome::Done, 2),
-            (hold("b", None), Outcome::Done, 1),
-            (hold("b", None), Outcome::Done, 2),
-        ] {
-            history.acted(now, &step, &outcome, &Observed::default());
-            let (_, times) = &history.kept[&("hold", target.clone())];
-            assert_eq!(times.len(), kept, "{step:?} {outcome:?}");
-        }
-    }
-
-    #[test]
-    fn what_did_not_come_back_is_tried_again_and_the_rest_is_forgotten() {
-        let now = datetime!(2026-01-02 03:04:05 UTC);
-        let crd = ObjectId::new(
-            Kind::CustomResourceDefinition,
-            "",
-            "applications.argoproj.io",
-        );
-        let mut history = History::default();
-        let [a, b] = ["a", "b"].map(|name| saved(name, now));
-        history.saved.insert(crd.clone(), vec![a, b.clone()]);
-        history.restored(now, &crd, vec![b.clone()]);
-        assert_eq!(history.saved[&crd], [b]);
-        assert_eq!(history.restore_after[&crd], now + AGAIN);
-        history.restored(now, &crd, Vec::new());
-        assert!(history.saved.is_empty() && history.restore_after.is_empty());
-    }
-
-    fn saved(name: &str, since: OffsetDateTime) -> Saved {
-        Saved {
-            object: json!(name),
-            since,
-        }
-    }
-
-    /// However often it is tried: its day begins with the first try after the loss, and no younger one is given up with it.
-    #[test]
-    fn what_cannot_be_brought_back_for_a_day_is_given_up() {
-        let begin = datetime!(2026-01-02 03:04:05 UTC);
-        let crd = ObjectId::new(
-            Kind::CustomResourceDefinition,
-            "",
-            "helmreleases.helm.toolkit.fluxcd.io",
-        );
-        let old = saved("old", begin);
-        let young = saved("young", begin + Duration::hours(20));
-        let mut history = History::default();
-        history.saved.insert(crd.clone(), vec![old.clone()]);
-        let mut given_up = Vec::new();
-        let mut now = begin;
-        while now < begin + Duration::hours(25) {
-            given_up.extend(history.give_up(now).into_iter().map(|of| (now, of)));
-            let mut left = history.saved.get(&crd).cloned().unwrap_or_default();
-            if now == young.since {
-                left.push(young.clone());
-            }
-            history.restored(now, &crd, left);
-            now += AGAIN;
-        }
-        assert_eq!(given_up, [(begin + STALE, (crd.clone(), vec![old]))]);
-        assert_eq!(history.saved, [(crd.clone(), vec![young.clone()])].into());
-        let rest = history.give_up(young.since + STALE);
-        assert_eq!(rest, [(crd, vec![young])].into());
-        assert!(history.saved.is_empty() && history.restore_after.is_empty());
-        assert!(history.failing.is_empty());
-    }
-
-    /// A CRD that hangs over a weekend on somebody's finalizer, or a window, takes nobody's objects along.
-    #[test]
-    fn what_was_not_tried_is_kept_however_old_it_is() {
-        let begin = datetime!(2026-01-02 03:04:05 UTC);
-        let crd = ObjectId::new(
-            Kind::CustomResourceDefinition,
-            "",
-            "helmreleases.helm.toolkit.fluxcd.io",
-        );
-        let mut history = History::default();
-        history.died(&crd, vec![saved("x", begin)]);
-        let late = begin + Duration::hours(60);
-        assert_eq!(history.give_up(late), BTreeMap::new());
-        // From the first try on there is a day.
-        history.restored(late, &crd, vec![saved("x", begin)]);
-        history.restored(late + AGAIN, &crd, vec![saved("x", begin)]);
-        let day = late + STALE;
-        assert_eq!(history.give_up(day - AGAIN), BTreeMap::new());
-        let given_up = history.give_up(day);
-        assert_eq!(given_up, [(crd, vec![saved("x", begin)])].into());
-    }
-
-    #[test]
-    fn of_two_that_died_under_one_name_the_later_one_comes_back() {
-        let now = datetime!(2026-01-02 03:04:05 UTC);
-        let crd = ObjectId::new(
-            Kind::CustomResourceDefinition,
-            "",
-            "applications.argoproj.io",
-        );
-        let of = |name: &str, path: &str| Saved {
-            object: json!({"metadata": {"namespace": "n", "name": name}, "spec": {"path": path}}),
-            since: now,
-        };
-        let mut history = History::default();
-        history.died(&crd, vec![of("a", "1"), of("b", "1")]);
-        history.died(&crd, vec![of("b", "2"), of("c", "2")]);
-        let expected = vec![of("a", "1"), of("b", "2"), of("c", "2")];
-        assert_eq!(history.saved, [(crd, expected)].into());
-    }
-}
+mod tests;

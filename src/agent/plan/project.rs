@@ -127,6 +127,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         stopped: stopper(&entries),
         applied: applied::of(kind, applied.as_deref(), &entries),
         emptied: emptied(kind, &entries),
+        pulls: claims::pulls(&entries),
         controller: controller
             .map(|owner| format!("{} {}", owner.kind, owner.name))
             .unwrap_or_default(),

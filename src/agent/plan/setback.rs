@@ -10,7 +10,7 @@ use time::{Duration, OffsetDateTime};
 use super::exits::Exits;
 use super::history::AGAIN;
 use super::silence::Silence;
-use super::state::{History, Past};
+use super::state::{History, Past, Saved};
 
 /// Takes what is later than `latest` as that. Returns by how much the latest of them was too late.
 pub fn cap<'a>(
@@ -61,13 +61,14 @@ impl History {
             // The API server's, and only held against itself.
             ran_beside: _,
             adopted: _,
+            ailing: _,
+            before: _,
             last_write,
             host_keys,
             head,
             saved,
             cut: _,
             restore_after,
-            failing,
             refused: _,
             nudged,
             retried,
@@ -99,11 +100,10 @@ impl History {
             .chain(nudged.values_mut())
             .chain(down.values_mut())
             .chain(without.values_mut())
-            .chain(failing.values_mut())
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
             .chain(kept.values_mut().flat_map(|(_, times)| times))
-            .chain(saved.values_mut().flatten().map(|one| &mut one.since))
+            .chain(saved.values_mut().flatten().flat_map(Saved::times))
             .chain(silent.values_mut().flat_map(Silence::times))
             .chain(exits.values_mut().flat_map(Exits::times));
         (restore_after.values_mut(), been)

@@ -11,6 +11,7 @@ use super::argocd;
 use super::barred::Denial;
 use super::burst::Fate;
 use super::busy::Turn;
+use super::change::{Ailing, Before};
 use super::claims::Claim;
 use super::displaced::Item;
 use super::exits::Exits;
@@ -217,6 +218,8 @@ pub struct Object {
     pub applied: Option<Applied>,
     /// What the engine applied and whose content is somebody else's now, where only one can be.
     pub emptied: Vec<Item>,
+    /// The Secrets that its Pods pull with because we alone applied that: what our next apply does not name of them goes.
+    pub pulls: Vec<String>,
     /// The owner that is its controller, as `Kind name`; empty where there is none.
     pub controller: String,
     /// In the form of [`crate::agent::engine::comparable`].
@@ -322,9 +325,29 @@ pub struct Saved {
     pub object: Value,
     /// When it was saved first.
     pub since: OffsetDateTime,
+    /// Since when no try has brought it back; none = there was no try.
+    pub tried: Option<OffsetDateTime>,
 }
 
 impl Saved {
+    /// One that is saved now.
+    pub fn new(object: Value, now: OffsetDateTime) -> Self {
+        Self {
+            object,
+            since: now,
+            tried: None,
+        }
+    }
+
+    pub fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
+        let Self {
+            object: _,
+            since,
+            tried,
+        } = self;
+        std::iter::once(since).chain(tried)
+    }
+
     /// `namespace/name`.
     pub fn place(&self) -> String {
         let text = |pointer| self.object.pointer(pointer).and_then(Value::as_str);
@@ -357,8 +380,6 @@ pub struct History {
     pub cut: BTreeMap<ObjectId, String>,
     /// When those that did not come back are tried again, by CRD.
     pub restore_after: BTreeMap<ObjectId, OffsetDateTime>,
-    /// Since when no try brought all of them back, by CRD.
-    pub failing: BTreeMap<ObjectId, OffsetDateTime>,
     /// Objects that the API server found invalid as they were sent.
     pub refused: BTreeMap<ObjectId, Refused>,
     /// When each object was last asked to reconcile.
@@ -391,6 +412,10 @@ pub struct History {
     pub without: BTreeMap<ObjectId, OffsetDateTime>,
     /// Roots and canaries whose controllers owe an answer.
     pub silent: BTreeMap<ObjectId, Silence>,
+    /// What roots had of the catalog's faults when no change of the engine was under way.
+    pub ailing: Ailing,
+    /// How the install was wanted before the change that is under way.
+    pub before: Before,
 }
 
 impl History {

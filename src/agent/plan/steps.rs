@@ -221,7 +221,10 @@ fn remedy(
         Class::Unschedulable => one(Action::DropFailed),
         Class::UndecodableObject => aside::against(now, install, observed, id),
         Class::CrdStoredVersion => match find::storage(install, observed, id) {
-            Some(to) => one(Action::Migrate { to }),
+            Some(to) => one(Action::Migrate {
+                to,
+                named: find::named(install, observed, id),
+            }),
             None => Vec::new(),
         },
         Class::RedisDown => one(Action::RestartPods { before: now }),
@@ -325,6 +328,7 @@ fn added(install: &Install, id: &ObjectId, live: &Object) -> bool {
     let runs = live.number("/spec/replicas") > 0;
     install.wanted.get(id).is_some_and(|wanted| {
         runs && drift(&wanted.expect, &live.fields).is_empty()
+            && find::still_pulls(wanted, live).is_empty()
             && !additions(&wanted.whole(), &live.fields).is_empty()
     })
 }

@@ -125,6 +125,7 @@ fn nothing_is_judged_before_all_kinds_are_known() {
     assert_eq!((plan.mode, plan.steps), (Mode::Learning, Vec::new()));
 }
 
+/// F3
 #[test]
 fn scaling_to_zero_is_undone_after_half_a_minute() {
     let mut cluster = Cluster::working();

@@ -186,7 +186,7 @@ pub(super) fn held(now: OffsetDateTime, observed: &Observed, finding: &Finding) 
 }
 
 /// Whether somebody is at work on an object, and has opened a window for that.
-pub(super) fn rests(now: OffsetDateTime, observed: &Observed, id: &ObjectId) -> bool {
+pub fn rests(now: OffsetDateTime, observed: &Observed, id: &ObjectId) -> bool {
     let live = observed.objects.get(id);
     live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
 }

@@ -12,7 +12,7 @@ use super::*;
 const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:00 UTC);
 
 fn saved(object: Value) -> Saved {
-    Saved { object, since: NOW }
+    Saved::new(object, NOW)
 }
 
 type Maps = Arc<Mutex<BTreeMap<String, Value>>>;
@@ -90,8 +90,10 @@ async fn an_end_between_two_parts_costs_nothing_that_was_saved() {
         assert_eq!(left.wrong, Vec::<String>::new());
         let left = &left.objects[&crd()];
         assert!(*left == before || *left == after, "{writes}: {left:?}");
-        seen.insert((*left == after, done.is_ok()));
-        if done.is_ok() {
+        let alone = matches!(done, Ok(Stored::Alone));
+        // Which of the two is read, whether the later one is on record, and alone.
+        seen.insert((*left == after, done.is_ok(), alone));
+        if alone {
             // Nothing of before is left over.
             let again = Maps::default();
             let only = saves(&again, usize::MAX);
@@ -109,8 +111,40 @@ async fn an_end_between_two_parts_costs_nothing_that_was_saved() {
     }
     assert_eq!(
         seen,
-        BTreeSet::from([(false, false), (true, false), (true, true)])
+        BTreeSet::from([
+            (false, false, false),
+            (true, true, false),
+            (true, true, true)
+        ])
     );
+}
+
+/// W44: what waits for the record of a first try waits for no more than that.
+#[tokio::test]
+async fn what_is_about_to_be_tried_is_on_record_beside_what_was_before() {
+    let there = Maps::default();
+    let whole = saves(&there, usize::MAX);
+    let [never, before] = ["a", "b"].map(|name| saved(json!({"name": name})));
+    let before = Saved {
+        tried: Some(NOW - Duration::hours(2)),
+        ..before
+    };
+    let objects = vec![never.clone(), before.clone()];
+    whole.store(&crd(), &objects, NOW).await.unwrap();
+    let parts = there.lock().unwrap().len();
+    let later = NOW + Duration::minutes(1);
+    // Each part once, and not a write more.
+    let only = saves(&there, parts);
+    only.store_tried(&crd(), &objects, later).await.unwrap();
+    assert_eq!(there.lock().unwrap().len(), parts * 2);
+    let never = Saved {
+        tried: Some(later),
+        ..never
+    };
+    let left = whole.load(later).await.unwrap();
+    assert_eq!(left.objects[&crd()], [never, before]);
+    whole.forget(&crd()).await.unwrap();
+    assert_eq!(*there.lock().unwrap(), BTreeMap::new());
 }
 
 /// W46: it is told which ConfigMaps cannot be read, and what of other CRDs is saved is brought back all the same.
@@ -171,13 +205,35 @@ async fn what_is_stored_again_is_no_younger() {
     }
     let left = saves.load(later).await.unwrap();
     assert_eq!(left.objects[&crd()], objects);
-    let left = saves.load(NOW + STALE).await.unwrap();
-    assert_eq!((left.objects, left.wrong.len()), (BTreeMap::new(), 1));
-    assert!(left.wrong[0].ends_with("they are of 2026-01-02T03:04:00.000Z"));
     objects.push(c);
     saves.store(&crd(), &objects, later).await.unwrap();
-    let left = saves.load(NOW + STALE).await.unwrap();
+    let left = saves.load(later).await.unwrap();
     assert_eq!(left.objects[&crd()], objects);
+}
+
+/// W44: a CRD hangs on somebody's finalizer over a weekend, and the node is restarted in it.
+#[tokio::test]
+async fn what_nobody_tried_to_bring_back_is_read_however_old_it_is() {
+    let there = Maps::default();
+    let saves = saves(&there, usize::MAX);
+    let never = saved(json!({"name": "a"}));
+    let tried = Saved {
+        tried: Some(NOW + Duration::hours(2)),
+        ..saved(json!({"name": "b"}))
+    };
+    let objects = vec![never, tried];
+    saves.store(&crd(), &objects, NOW).await.unwrap();
+    let expected = Left {
+        objects: [(crd(), objects)].into(),
+        wrong: Vec::new(),
+    };
+    for hours in [0, 60, 24 * 365] {
+        let left = saves.load(NOW + Duration::hours(hours)).await.unwrap();
+        assert_eq!(left, expected, "{hours}");
+    }
+    // The clock may show an earlier time than it did.
+    let left = saves.load(NOW - Duration::hours(60)).await.unwrap();
+    assert_eq!(left, expected);
 }
 
 #[test]
@@ -185,20 +241,26 @@ fn times_are_those_of_all_objects_or_none() {
     let at = |minute: i64| NOW + Duration::minutes(minute);
     let all = [0, 0, 3].map(|minute| Saved {
         since: at(minute) + Duration::seconds(7),
+        tried: (minute > 0).then_some(at(9)),
         ..saved(json!({}))
     });
-    let written = runs(&all);
+    let written = runs(&all, |one| Some(one.since));
     assert_eq!(
         written,
         "2026-01-02T03:04:00.000Z 2\n2026-01-02T03:07:00.000Z 1"
     );
-    assert_eq!(times(&written, 3), Some(vec![at(0), at(0), at(3)]));
-    assert_eq!(times(&runs(&[]), 0), Some(vec![]));
+    let read = [0, 0, 3].map(|minute| Some(at(minute)));
+    assert_eq!(times(&written, 3), Some(read.into()));
+    let tried = runs(&all, |one| one.tried);
+    assert_eq!(tried, "- 2\n2026-01-02T03:13:00.000Z 1");
+    assert_eq!(times(&tried, 3), Some(vec![None, None, Some(at(9))]));
+    assert_eq!(times(&runs(&[], |one| one.tried), 0), Some(vec![]));
     for (wrong, count) in [
         (written.as_str(), 2),
         (written.as_str(), 4),
         ("", 1),
         ("yesterday 1", 1),
+        ("- x", 1),
         ("2026-01-02T03:04:00.000Z 18446744073709551615", 1),
     ] {
         assert_eq!(times(wrong, count), None, "{wrong}");
@@ -227,7 +289,7 @@ fn kept(objects: &[Value], size: usize) -> Vec<ConfigMap> {
     parts.iter().enumerate().map(map).collect()
 }
 
-fn read_all(maps: &[ConfigMap]) -> Result<Vec<Saved>, String> {
+fn read_all(maps: &[ConfigMap]) -> Result<Generation, String> {
     let maps: Vec<&ConfigMap> = maps.iter().collect();
     read(&maps).map_err(|e| format!("{e:#}"))
 }
@@ -236,13 +298,16 @@ fn read_all(maps: &[ConfigMap]) -> Result<Vec<Saved>, String> {
 fn saved_objects_are_read_again_from_one_part_or_many() {
     let objects = vec![json!({"kind": "Kustomization", "spec": {"path": "./a"}}); 3];
     for size in [7, PART] {
-        let expected: Vec<Saved> = objects.iter().cloned().map(saved).collect();
+        let expected = Generation {
+            saved: objects.iter().cloned().map(saved).collect(),
+            says: false,
+        };
         assert_eq!(read_all(&kept(&objects, size)), Ok(expected));
     }
 }
 
 #[test]
-fn damaged_mixed_and_old_ones_are_refused_with_the_reason() {
+fn damaged_and_mixed_ones_are_refused_with_the_reason() {
     let objects = [
         json!({"a": 1}),
         json!({"b": "some text that takes a few bytes"}),
@@ -266,9 +331,25 @@ fn damaged_mixed_and_old_ones_are_refused_with_the_reason() {
         }),
         "the parts are of different times"
     );
+    assert_eq!(
+        refused(&|maps| {
+            let data = maps[1].data.as_mut().unwrap();
+            data.insert("tried".to_owned(), "- 2".to_owned());
+        }),
+        "the parts are of different times"
+    );
     assert_eq!(refused(&|maps| maps[0].data = None), "no data");
     assert_eq!(refused(&|maps| maps[2].binary_data = None), "no objects");
-    let maps: Vec<&ConfigMap> = good.iter().collect();
+}
+
+/// It may have been back for months, and deleted on purpose: an agent of before did not say whether it had been tried.
+#[test]
+fn what_an_agent_of_before_left_a_day_ago_is_left_to_people() {
+    let kept = kept(&[json!({"a": 1})], PART);
+    let maps: Vec<&ConfigMap> = kept.iter().collect();
+    let young = newest(&maps, NOW + STALE - Duration::SECOND).unwrap();
+    assert_eq!(young, [saved(json!({"a": 1}))]);
     let old = newest(&maps, NOW + STALE).unwrap_err();
-    assert_eq!(old.to_string(), "they are of 2026-01-02T03:04:00.000Z");
+    let said = "they are of 2026-01-02T03:04:00.000Z, and whether they were brought back since is not known";
+    assert_eq!(old.to_string(), said);
 }

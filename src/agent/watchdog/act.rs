@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::Watchdog;
-use super::tell::UNRECORDED;
+use super::attend::Guard;
 use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
 use crate::agent::fault::Stage;
@@ -80,7 +79,22 @@ impl Watchdog {
     }
 
     /// Does one step, and takes in what it came to.
-    async fn step(&mut self, hands: Hands<'_>, install: &Install, step: &Step) -> Outcome {
+    pub(super) async fn step(
+        &mut self,
+        hands: Hands<'_>,
+        install: &Install,
+        step: &Step,
+    ) -> Outcome {
+        if step.action == Action::Restore {
+            let guard = self.guard(install, hands.view, hands.observed);
+            let record = Box::pin(self.records_try(clock::now(), &step.target));
+            let (ready, cut) = Guard::beside(guard.as_ref(), record).await;
+            self.heed(cut, "the record of what is brought back");
+            if !ready {
+                debug!(object = %step.target, "nothing is brought back before its record was tried again");
+                return Outcome::Unserved("it is not on record yet".to_owned());
+            }
+        }
         let saved = match step.action {
             Action::Restore | Action::Release => self.history.saved.get(&step.target),
             _ => None,
@@ -98,12 +112,7 @@ impl Watchdog {
             self.context.faults.change(Stage::Applied);
         }
         self.note(step, &done.outcome, hands.observed);
-        if let Some(told) = &done.told {
-            self.teller.warn(UNRECORDED, told);
-            // Told of by now.
-            self.unkept
-                .note(&step.target, false, clock::unit(), Instant::now());
-        }
+        self.tell_of(&step.target, &done.told);
         if step.action == Action::Restore {
             self.history
                 .restored(clock::now(), &step.target, done.saved);

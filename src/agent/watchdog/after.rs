@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Watchdog, budgets, handover, open, silences, status};
+use super::{Watchdog, ailing, budgets, handover, open, silences, status};
 use crate::agent::EngineGit;
 use crate::agent::engine::Install;
 use crate::agent::plan::{Mode, Observed, Plan, health, ownership};
@@ -86,6 +86,7 @@ impl Watchdog {
             heals: self.records.kept(),
             tried: budgets::kept(&self.history),
             owed: silences::kept(&self.history),
+            ailing: ailing::kept(&self.history),
         }
     }
 

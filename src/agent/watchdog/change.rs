@@ -15,8 +15,8 @@ use crate::agent::apply::CALL;
 use crate::agent::engine::{GUARD, Install, MANAGER, Site, is_engines, is_git_owned};
 use crate::agent::fault::Stage;
 use crate::agent::observe::api;
-use crate::agent::plan::change::{self, Change, Progress, Seen};
-use crate::agent::plan::{Mode, Observed, Plan, health, ownership, replace, window};
+use crate::agent::plan::change::{self, Before, Change, Progress, Seen};
+use crate::agent::plan::{Mode, Observed, Plan, ownership, replace, window};
 use crate::agent::{Desired, Verdict, replace as other};
 use crate::bundle::ObjectId;
 use crate::clock;
@@ -32,6 +32,8 @@ pub(super) struct Changing {
     since: Option<OffsetDateTime>,
     /// When nothing could be done about it last.
     held: Option<OffsetDateTime>,
+    /// When it waited last for the window on one object, with all else at work.
+    waited: Option<OffsetDateTime>,
     /// Since when all controllers run as wanted.
     rolled: Option<OffsetDateTime>,
     trimmed: Option<OffsetDateTime>,
@@ -42,8 +44,25 @@ pub(super) struct Changing {
 }
 
 impl Changing {
+    /// Begins anew with another change, and with the way back from one.
+    fn follow(&mut self, what: (u64, bool), now: OffsetDateTime) {
+        if self.what != Some(what) {
+            *self = Self {
+                what: Some(what),
+                since: Some(now),
+                ..Self::default()
+            };
+        }
+    }
+
     /// Whether it has had its time: what is wrong now is a fault.
     pub(super) fn is_old(&self, now: OffsetDateTime, change: &Change) -> bool {
+        let waited = self.waited.is_some_and(|at| now - at < change.limit());
+        !waited && self.is_old_but_for_a_window(now, change)
+    }
+
+    /// The same of all that need not wait for the window on one object.
+    pub(super) fn is_old_but_for_a_window(&self, now: OffsetDateTime, change: &Change) -> bool {
         let since = self.held.max(self.since);
         since.is_some_and(|since| now - since >= change.limit())
     }
@@ -54,12 +73,14 @@ impl Changing {
             what: _,
             since,
             held,
+            waited,
             rolled,
             trimmed,
             ending,
             lacks: _,
         } = self;
-        [since, held, rolled, trimmed, ending].into_iter().flatten()
+        let all = [since, held, waited, rolled, trimmed, ending];
+        all.into_iter().flatten()
     }
 
     pub(super) fn lacks(&self) -> Option<&str> {
@@ -71,9 +92,15 @@ impl Watchdog {
     /// The install of another desired state.
     pub(super) fn renew(&mut self, next: &Desired, before: &Desired) -> Install {
         if next.install.form != before.install.form {
+            let former = self.install(before);
+            self.history.changes_from(&former);
             self.history.changed();
         }
-        self.install(next)
+        let install = self.install(next);
+        if !install.changing {
+            self.history.before = Before::default();
+        }
+        install
     }
 
     /// Follows the change that is under way. True = all of it runs, from now on: plan anew.
@@ -85,17 +112,14 @@ impl Watchdog {
     ) -> bool {
         let Some(change) = install.change().filter(|c| c.is_open()) else {
             self.changing = Changing::default();
+            if plan.mode != Mode::Learning {
+                self.history.saw_catalog(install, observed, &plan.findings);
+            }
             return false;
         };
         let now = clock::now();
         let what = (change.number, change.failed.is_some());
-        if self.changing.what != Some(what) {
-            self.changing = Changing {
-                what: Some(what),
-                since: Some(now),
-                ..Changing::default()
-            };
-        }
+        self.changing.follow(what, now);
         match plan.mode {
             Mode::Act => {}
             Mode::Learning => return false,
@@ -107,18 +131,17 @@ impl Watchdog {
             }
             Mode::Paused(_) | Mode::ObserveOnly => self.changing.held = Some(now),
         }
-        if window::careful(now, &install.policy).is_some() {
-            // Only what is missing is put back now.
-            self.changing.held = Some(now);
-        }
         let in_force = ownership::in_force(now, install, observed, &self.history);
+        self.see_wait(now, &in_force, observed, plan);
+        let ailing = self.history.ailing.clone();
         let seen = Seen {
             now,
             followed: self.changing.since.unwrap_or(now),
-            held: self.changing.held,
+            held: self.changing.held.max(self.changing.waited),
             install: &in_force,
             observed,
             plan,
+            ailing: &ailing,
             adopted: self.history.adopted || change.both,
         };
         match change::progress(change, &seen) {
@@ -129,8 +152,8 @@ impl Watchdog {
                 let rolled = *self.changing.rolled.get_or_insert(now);
                 // Pods of before may have answered what was asked meanwhile: the new ones are asked.
                 self.history.last_write = self.history.last_write.max(Some(rolled));
-                let proven = health::proven_since(&in_force, observed);
-                let lacks = if proven.is_some_and(|at| at >= rolled) {
+                let works = change::works_since(&seen);
+                let lacks = if works.is_some_and(|at| at >= rolled) {
                     replace::lacks(change, install, observed)
                 } else {
                     let why = "its controllers run, and do not answer, or cannot read the catalog";
@@ -152,6 +175,25 @@ impl Watchdog {
             }
         }
         false
+    }
+
+    /// Notes that the change waits now, if it does, and which roots are well meanwhile.
+    fn see_wait(
+        &mut self,
+        now: OffsetDateTime,
+        install: &Install,
+        observed: &Observed,
+        plan: &Plan,
+    ) {
+        let (history, findings) = (&mut self.history, &plan.findings);
+        history.saw_recovery(install, observed, findings);
+        if change::waits(now, install, observed, history, findings).is_some() {
+            self.changing.waited = Some(now);
+        }
+        // Then only what is missing is put back.
+        if window::careful(now, &install.policy).is_some() {
+            self.changing.held = Some(now);
+        }
     }
 
     /// The engine works: what it has no use for goes, then the change is over.

@@ -1,7 +1,9 @@
 //! The agent's own change of what the engine reads the catalog with: a new deploy key, new host keys, other signers.
 //!
 //! That the cluster still holds what was right a moment ago is no fault: it is written at once, and no heal is told of.
-//! In a maintenance window, or beside a foreign manager, nothing is written; the planner does it when that is over.
+//! In a maintenance window, or beside a foreign manager, nothing is written; the planner does it when that is over. So it is for one
+//! object with a window of its own: until the engine has the new key and has answered with it, the former one stays in use. A Secret
+//! of signers that is not wanted any more is no matter of the planner's: people are told to remove it.
 
 use time::OffsetDateTime;
 use tracing::{info, warn};
@@ -15,12 +17,15 @@ use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::flux::SIGNERS;
 use crate::agent::observe::View;
-use crate::agent::plan::{self, Action, Mode, Observed, Step, health};
+use crate::agent::plan::{self, Action, Mode, Observed, Step, health, window};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::keys::Public;
 use crate::ssh::GitUrl;
 use crate::ssh::known_hosts::KnownHosts;
+
+/// What is said of the signers' Secret: no later round looks at it.
+const BEHIND: &str = "nothing is to be verified any more, and the Secret is left behind; remove it by hand once the source does not name it";
 
 /// Since when the engine has what it is to read with now.
 #[derive(Debug, Default)]
@@ -67,6 +72,10 @@ impl Watchdog {
                 let work = Box::pin(self.hand_over(install, &wanted, view, &live));
                 let ((), cut) = Guard::beside(guard.as_ref(), work).await;
                 self.heed(cut, "another key");
+            } else if let Some(id) =
+                no_signers(install, &wanted).filter(|id| live.objects.contains_key(id))
+            {
+                warn!(object = %id, "{BEHIND}: nothing is written now");
             }
         }
         if !goes_on || !wanted.wanted.keys().eq(install.wanted.keys()) {
@@ -92,7 +101,11 @@ impl Watchdog {
             observed,
             saves: &saves,
         };
-        for target in changed(before, now, observed) {
+        let (resting, due) = parted(clock::now(), changed(before, now, observed), observed);
+        for target in resting {
+            info!(object = %target, "somebody is at work on it: it is written when the maintenance window on it ends");
+        }
+        for target in due {
             if !self.context.term.holds() {
                 return;
             }
@@ -112,9 +125,15 @@ impl Watchdog {
         }
         let signers = no_signers(before, now).and_then(|id| Some((observed.objects.get(&id)?, id)));
         if let Some((live, id)) = signers {
+            // As long as the source names it, nothing would be fetched without it.
+            let of_it = vec![id.clone(), now.source.clone()];
+            if !parted(clock::now(), of_it, observed).0.is_empty() {
+                warn!(object = %id, "{BEHIND}: somebody is at work on it, or on the source that names it");
+                return;
+            }
             match hands.forget(&id, &live.uid).await {
                 Ok(()) => info!(object = %id, "nothing is verified any more"),
-                Err(error) => warn!(object = %id, error = format!("{error:#}"), "left behind"),
+                Err(error) => warn!(object = %id, error = format!("{error:#}"), "{BEHIND}"),
             }
         }
     }
@@ -197,6 +216,16 @@ fn changed(before: &Install, now: &Install, observed: &Observed) -> Vec<ObjectId
     secrets.chain(source).cloned().collect()
 }
 
+/// Those with a maintenance window of their own, and the others.
+fn parted(
+    at: OffsetDateTime,
+    changed: Vec<ObjectId>,
+    observed: &Observed,
+) -> (Vec<ObjectId>, Vec<ObjectId>) {
+    let rests = |id: &ObjectId| window::rests(at, observed, id);
+    changed.into_iter().partition(rests)
+}
+
 /// The Secret of signers that is not wanted any more.
 fn no_signers(before: &Install, now: &Install) -> Option<ObjectId> {
     let mut of_signers = before.wanted.keys().filter(|id| id.name == SIGNERS);
@@ -205,11 +234,20 @@ fn no_signers(before: &Install, now: &Install) -> Option<ObjectId> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use serde_json::json;
+    use time::Duration;
+
     use super::*;
-    use crate::agent::plan::project;
-    use crate::agent::plan::tests::{install, install_signed};
+    use crate::agent::DeployKey;
+    use crate::agent::gate::policy::Mending;
+    use crate::agent::plan::tests::{Cluster, desired_of, install, install_signed};
+    use crate::agent::plan::{History, MAINTENANCE, project};
+    use crate::agent::watchdog::tests::watchdog;
+    use crate::keys::KeyPair;
+    use crate::wire::api::EngineKind;
 
     /// W43: the source never refers to a Secret that is not there.
     #[test]
@@ -231,5 +269,71 @@ mod tests {
         assert_eq!(changed(&signed, &plain, &observed), [source]);
         assert_eq!(no_signers(&signed, &plain), Some(secret));
         assert_eq!(changed(&signed, &signed, &observed), []);
+    }
+
+    /// An install that reads with this key, and what it is made of.
+    fn reads_with(seed: u8) -> (Install, Desired) {
+        let pair = KeyPair::from_seed(&[seed; 32]);
+        let mut desired = desired_of(EngineKind::Flux);
+        desired.deploy_key = DeployKey {
+            unsettled: true,
+            private: pair.openssh("").unwrap(),
+            public: pair.public().openssh("").unwrap(),
+        };
+        let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+        (install, desired)
+    }
+
+    /// W24: a Secret with a window of its own stays as it is until that ends. Then the plan writes it, and only when the engine has
+    /// fetched with the new key may the former one end.
+    #[tokio::test]
+    async fn a_key_is_handed_over_when_nobody_is_at_work_on_its_secret_any_more() {
+        let ((before, _), (now, desired)) = (reads_with(1), reads_with(2));
+        let secret = now.secret.clone();
+        let live = |install: &Install, until: Option<&str>| {
+            let mut body = install.body(&secret).unwrap();
+            if let Some(until) = until {
+                body["metadata"]["annotations"] = json!({ MAINTENANCE: until });
+            }
+            let live = serde_json::from_value(body).unwrap();
+            Arc::new(project::object(Kind::Secret, live))
+        };
+        let mut observed = Cluster::working().observed();
+        let at = observed.pods_at.unwrap();
+        let end = at + Duration::HOUR;
+        let history = History {
+            adopted: true,
+            ..History::default()
+        };
+        let writes = |observed: &Observed| {
+            let plan = plan::plan(at, &now, observed, &history);
+            let mut steps = plan.steps.iter();
+            steps.any(|s| s.target == secret && s.action == Action::WriteSecret)
+        };
+        let mut watchdog = watchdog();
+        let mut fetched = |observed: &Observed| {
+            watchdog.see_fetch(at - Duration::HOUR, &now, &desired, observed);
+            watchdog.context.fetched.borrow().clone()
+        };
+
+        let until = clock::rfc3339(end);
+        let old = live(&before, Some(&until));
+        observed.objects.insert(secret.clone(), old);
+        let all = changed(&before, &now, &observed);
+        assert_eq!(all, std::slice::from_ref(&secret));
+        let none = Vec::new;
+        assert_eq!(parted(at, all.clone(), &observed), (all.clone(), none()));
+        assert_eq!(parted(end, all.clone(), &observed), (none(), all));
+        assert!(!writes(&observed));
+        assert_eq!(fetched(&observed), "");
+
+        observed.objects.insert(secret.clone(), live(&before, None));
+        assert!(writes(&observed));
+        assert_eq!(fetched(&observed), "");
+
+        observed.objects.insert(secret.clone(), live(&now, None));
+        assert!(!writes(&observed));
+        let key = Public::from_openssh(&desired.deploy_key.public).unwrap();
+        assert_eq!(fetched(&observed), key.fingerprint());
     }
 }

@@ -9,6 +9,7 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
+use super::ailing::Ails;
 use super::budgets::Tried;
 use super::record::Kept;
 use super::silences::Owed;
@@ -23,6 +24,7 @@ const HEALS: &str = "heals.json";
 /// Up to 300 KiB.
 const BUDGETS: &str = "budgets.json";
 const SILENCES: &str = "silences.json";
+const AILING: &str = "ailing.json";
 /// When they were written.
 const CLOCK: &str = "clock.json";
 
@@ -32,6 +34,7 @@ pub(super) struct Left {
     pub(super) heals: Vec<Kept>,
     pub(super) tried: Vec<Tried>,
     pub(super) owed: Vec<Owed>,
+    pub(super) ailing: Vec<Ails>,
 }
 
 /// The same as it was read.
@@ -71,6 +74,7 @@ impl OpenHeals {
             heals: read(&data, HEALS, &mut wrong),
             tried: read(&data, BUDGETS, &mut wrong),
             owed: read(&data, SILENCES, &mut wrong),
+            ailing: read(&data, AILING, &mut wrong),
         };
         let left = self.written.clone();
         let stamp = data.get(CLOCK);
@@ -103,10 +107,12 @@ impl OpenHeals {
         }
         let tried = serde_json::to_string(&left.tried).context("write what was tried")?;
         let owed = serde_json::to_string(&left.owed).context("write who owes an answer")?;
+        let ailing = serde_json::to_string(&left.ailing).context("write what the roots have")?;
         let mut data = BTreeMap::from([
             (HEALS.to_owned(), heals),
             (BUDGETS.to_owned(), tried),
             (SILENCES.to_owned(), owed),
+            (AILING.to_owned(), ailing),
         ]);
         if let Some(boot) = clock::boot() {
             let stamp = Stamp::of(clock::now(), &boot);

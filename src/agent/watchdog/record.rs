@@ -1,5 +1,6 @@
 //! The record of each heal, from detection to restored function. Pure: ids and times are passed in.
 
+mod acts;
 mod aftermath;
 mod commits;
 mod kept;
@@ -9,16 +10,18 @@ use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
 
+use crate::agent::engine::Install;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::{
-    Class, Finding, History, Key, Mode, Observed, Plan, Step, find, writes_fields,
+    Class, Finding, History, Key, Mode, Observed, Plan, Step, change, find, writes_fields,
 };
 use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
+use crate::heal;
 use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent, Remade};
 use aftermath::Aftermaths;
 use commits::{Holding, broke_again};
-pub(super) use kept::Kept;
+pub(super) use kept::{Kept, Resumed};
 pub(super) use open::ALARM;
 use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, learned, opened};
 
@@ -57,6 +60,8 @@ pub(super) struct Moment<'a> {
     pub(super) overdue: &'a [(Key, OffsetDateTime)],
     /// The hub changes the install: what is not as wanted yet is no fault of anybody's.
     pub(super) changing: bool,
+    /// The install, where the change has had its time but for what waits for the window on one object.
+    pub(super) waits: Option<&'a Install>,
     /// One engine takes the other's place, or gives it back: that goes for what both have, and for the roots, too.
     pub(super) hands_over: bool,
 }
@@ -69,8 +74,8 @@ impl Records {
     /// All times that have been and that something is still decided by.
     pub(super) fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
         let open = self.open.values_mut();
-        let steps = open.filter_map(|open| open.last_step.as_mut());
-        steps.chain(self.aftermaths.times())
+        let steps = open.flat_map(|open| [open.last_step.as_mut(), open.acts.time()]);
+        steps.flatten().chain(self.aftermaths.times())
     }
 
     pub(super) fn open_ids(&self) -> Vec<String> {
@@ -186,9 +191,13 @@ impl Records {
                 told.push(open.record.clone());
             }
         }
-        for open in self.open.values_mut().filter(|open| open.untold) {
-            open.untold = false;
-            told.push(open.record.clone());
+        for (key, open) in &mut self.open {
+            let acted = open.acts.is_due(moment.now) && !is_over(key, open, moment);
+            if open.untold || acted {
+                open.untold = false;
+                open.acts.told();
+                told.push(open.record.clone());
+            }
         }
         let over: Vec<Key> = self
             .open
@@ -248,7 +257,11 @@ impl Records {
                 | Class::ProjectMissing
         );
         let passes = key.1.kind.installable() || (moment.hands_over && shared);
-        let new = moment.changing && passes && !dies;
+        let known = (moment.observed, moment.history);
+        let fault = moment
+            .waits
+            .is_some_and(|install| change::is_fault(moment.now, install, known, key));
+        let new = moment.changing && passes && !dies && !fault;
         moment.history.adopted
             && !new
             && ripe
@@ -273,19 +286,14 @@ impl Records {
             NO_RIGHT.clone_into(&mut open.record.next);
             open.untold = true;
         }
-        let again = open.record.steps.last().is_some_and(|last| {
-            last.action == step.action.as_str()
-                && last.object == step.target.to_string()
-                && last.outcome == outcome.as_str()
-        });
-        if !again && open.record.steps.len() < MAX_STEPS {
-            open.record.steps.push(HealStep {
-                action: step.action.as_str().to_owned(),
-                object: step.target.to_string(),
-                at: rfc3339(now),
-                outcome: outcome.as_str().to_owned(),
-            });
-        }
+        let done = HealStep {
+            action: step.action.as_str().to_owned(),
+            object: step.target.to_string(),
+            at: rfc3339(now),
+            outcome: outcome.as_str().to_owned(),
+        };
+        let begins = heal::acts(&done) && open.acts.acted(now);
+        acts::write(&mut open.record.steps, done, begins);
     }
 }
 

@@ -33,6 +33,8 @@ impl Watchdog {
             self.tell(left).await;
             self.history = History {
                 head: self.history.head.take(),
+                // What died with a CRD is still on record, and of use where the engine of before has to come back.
+                saved: std::mem::take(&mut self.history.saved),
                 ..History::default()
             };
             self.handover = Handover::default();

@@ -6,9 +6,11 @@ use time::Duration as Span;
 use tracing::warn;
 
 use super::open::Read;
+use super::record::Resumed;
 use super::tell::UNREADABLE;
-use super::{Watchdog, budgets, silences};
+use super::{Watchdog, ailing, budgets, silences};
 use crate::agent::plan::setback::shift;
+use crate::agent::plan::state::Saved;
 use crate::clock;
 
 impl Watchdog {
@@ -41,15 +43,17 @@ impl Watchdog {
             );
         }
         let saved = self.history.saved.values_mut().flatten();
-        shift(saved.map(|one| &mut one.since), set_by);
+        shift(saved.flat_map(Saved::times), set_by);
         budgets::resume(&mut self.history, &open.left.tried, (now, set_by));
         silences::resume(&mut self.history, &open.left.owed, set_by);
-        let ended = self.records.resume(open.left.heals);
+        ailing::resume(&mut self.history, &open.left.ailing);
+        let Resumed { over, lost } = self.records.resume(open.left.heals);
         self.history.cut = self.records.cut();
-        for heal in &ended {
+        // Whoever ended a heal counted it: what is summed up over processes has each of them once.
+        for heal in &lost {
             self.context.metrics.ended(heal);
         }
-        self.tell(ended).await;
+        self.tell(over.into_iter().chain(lost).collect()).await;
         self.teller.goes_on(self.records.open_ids()).await;
     }
 }

@@ -278,7 +278,7 @@ fn held(moment: &Moment<'_>) -> Because {
     let undone = undone.iter().take(MAX_UNDONE).map(Undone::text);
     let named: Vec<String> = undone.chain(held).collect();
     let text = format!(
-        "{}; mend it in the catalog: a commit gives it back to Git, and so does linesman cluster lift {}",
+        "{}; mend it in the catalog: a commit gives it back to Git, and so does linesman cluster lift {} --reason TEXT",
         named.join("; "),
         install.cluster
     );

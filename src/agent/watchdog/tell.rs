@@ -22,8 +22,10 @@ use crate::wire::report::{
     Condition, ConditionType, HealRecord, HealResult, Status, StepName, StepReport, StepState,
 };
 
-/// Reasons of Events that are about no heal: what is to be brought back is not on record, or is given up; a record cannot be read.
+/// Reasons of Events that are about no heal: what is to be brought back is not on record, or without its inventory, or is given up; a
+/// record cannot be read.
 pub(super) const UNRECORDED: &str = "NotOnRecord";
+pub(super) const BARE: &str = "InventoryNotKept";
 pub(super) const GIVEN_UP: &str = "NotBroughtBack";
 pub(super) const UNREADABLE: &str = crate::agent::report::UNREADABLE;
 /// Heals that wait for somebody to take the news.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response};
 use kube::client::Body;
+use serde_json::{Value, json};
 use tokio::time::advance;
 
 use super::*;
@@ -14,7 +15,7 @@ use crate::agent::gate::Covered;
 use crate::agent::lease::Candidate;
 use crate::agent::plan::state::{HostKeys, OwnLook};
 use crate::lifetime::hearts::{Hearts, STILL};
-use crate::manifests::{EngineNamespaces, scope::Extent};
+use crate::manifests::{EngineNamespaces, OPEN_HEALS_MAP, scope::Extent};
 use crate::telemetry::HealMetrics;
 use crate::wire::report::Facts;
 
@@ -57,7 +58,11 @@ fn context(kube: &kube::Client, hearts: &Hearts) -> Context {
 
 /// A watchdog that has done nothing yet, of an API server that has nothing.
 pub(super) fn watchdog() -> Watchdog {
-    let context = context(&nothing_there(), &Hearts::default());
+    watchdog_of(&nothing_there())
+}
+
+fn watchdog_of(kube: &kube::Client) -> Watchdog {
+    let context = context(kube, &Hearts::default());
     let inlets = Inlets {
         hints: mpsc::channel(1).1,
         questions: mpsc::channel(1).1,
@@ -112,24 +117,65 @@ async fn a_silent_api_server_is_asked_again() {
 }
 
 fn nothing_there() -> kube::Client {
-    let empty = tower::service_fn(|request: Request<Body>| {
-        let list = request.uri().path().ends_with("/configmaps");
-        let (code, said) = if list {
-            (
-                200,
-                r#"{"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": []}"#,
-            )
-        } else {
-            (
-                404,
-                r#"{"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}"#,
-            )
+    with_open_heals(None)
+}
+
+/// An API server that has nothing but these open heals of a former process.
+fn with_open_heals(kept: Option<&Value>) -> kube::Client {
+    const NOTHING: &str =
+        r#"{"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}"#;
+    const NONE: &str =
+        r#"{"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": []}"#;
+    let map = kept.map(|kept| {
+        let data = json!({ "heals.json": kept.to_string() });
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": data });
+        map.to_string()
+    });
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path();
+        let asked = path.ends_with(OPEN_HEALS_MAP).then(|| map.clone());
+        let (code, said) = match asked.flatten() {
+            Some(map) => (200, map),
+            None if path.ends_with("/configmaps") => (200, NONE.to_owned()),
+            None => (404, NOTHING.to_owned()),
         };
         let answer = Response::builder().status(code);
-        let answer = answer.body(Body::from(said.as_bytes().to_vec())).unwrap();
+        let answer = answer.body(Body::from(said.into_bytes())).unwrap();
         async move { Ok::<_, Infallible>(answer) }
     });
-    kube::Client::new(empty, "linesman")
+    kube::Client::new(server, "linesman")
+}
+
+/// What a process ended it has counted, told or not; what nobody follows any more ends with this one. So a sum over both has
+/// each heal once.
+#[tokio::test]
+async fn a_heal_that_a_former_process_ended_is_not_counted_again() {
+    let kept = |class: &str, restored: Option<&str>| {
+        json!({
+            "kind": "Deployment", "namespace": "flux-system", "name": class, "record": {
+                "id": class, "class": class, "object": "x", "evidence": "", "steps": [], "detectedAt": "2026-01-01T00:00:00Z",
+                "restoredAt": restored, "result": if restored.is_some() { "healed" } else { "open" },
+            },
+        })
+    };
+    let left = json!([
+        kept("ObjectMissing", Some("2026-01-01T00:00:03Z")),
+        kept("OfALaterVersion", Some("2026-01-01T00:00:03Z")),
+        kept("AnotherOfThat", None),
+    ]);
+    let mut watchdog = watchdog_of(&with_open_heals(Some(&left)));
+    watchdog.resume().await;
+    let told = watchdog.untold.iter().map(|heal| heal.class.as_str());
+    let told: Vec<&str> = told.collect();
+    assert_eq!(told, ["ObjectMissing", "OfALaterVersion", "AnotherOfThat"]);
+    let text = watchdog.context.metrics.text().unwrap();
+    let counts = text
+        .lines()
+        .filter(|l| l.starts_with("linesman_heals_total{"));
+    assert_eq!(
+        counts.collect::<Vec<_>>(),
+        ["linesman_heals_total{class=\"other\",step=\"none\",result=\"failed\"} 1"]
+    );
 }
 
 /// L54: a watchdog that waits for what never comes is told of by `/livez`; one that has nothing to do is not.

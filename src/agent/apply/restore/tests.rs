@@ -35,7 +35,7 @@ async fn asked(there: Option<&Value>) -> (Vec<String>, Outcome, usize) {
             _ => (200, json!({"metadata": {"name": "x"}})),
         })
     };
-    let saved = [Saved { object, since }];
+    let saved = [Saved::new(object, since)];
     let (_, done) = done_by(&step, &Observed::default(), &saved, answer).await;
     let lines = lines.lock().unwrap().clone();
     (lines, done.outcome, done.saved.len())

@@ -40,6 +40,7 @@ impl Keeper {
                     version: String::new(),
                     bundle: digest.parse().ok()?,
                     registry: None,
+                    pull_secret: None,
                     path: String::new(),
                 })
             }),

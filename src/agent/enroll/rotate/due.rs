@@ -151,5 +151,14 @@ mod tests {
         assert_eq!(work(DeployKeyState::Registered, DENIED), Some(Work::Ask));
         assert_eq!(work(DeployKeyState::Refused, 0), Some(Work::Ask));
         assert_eq!(work(DeployKeyState::Pending, 0), None);
+        // Where that key is to be replaced, too: a rotation does not mend it.
+        let wish = wish(&keys().deploy.public().fingerprint());
+        let moment = Moment {
+            wish: &wish,
+            registered: DeployKeyState::Registered,
+            fetched: "",
+            denied: DENIED,
+        };
+        assert_eq!(due(&keys(), moment), Some(Work::Ask));
     }
 }

@@ -25,7 +25,7 @@ fn assignment(n: u8) -> Value {
         "engine": {
             "kind": if n == 1 { "flux" } else { "argocd" }, "version": format!("2.{n}.0"),
             "bundle": format!("sha256:{}", format!("{n:02}").repeat(32)), "size": n, "registry": format!("r{n}.example"),
-            "within": n, "change": n,
+            "pullSecret": format!("ps{n}"), "within": n, "change": n,
         },
         "policy": {
             "snapshotAfter": n, "probeEvery": n, "pausedUntil": format!("p{n}"), "pauseReason": format!("pr{n}"),

@@ -100,6 +100,7 @@ fn the_revision_is_that_of_the_last_success() {
     }
 }
 
+/// F25, F26, F27, F30, F32, F38, F39, F42, F52, F55
 #[test]
 fn each_condition_has_its_class() {
     let comparison = |text: &str| json!([{"type": "ComparisonError", "message": text}]);
@@ -265,6 +266,7 @@ fn a_stopped_application_is_told_from_one_at_work() {
     }
 }
 
+/// F40
 #[test]
 fn an_application_below_the_root_says_why_it_is_not_well() {
     for (status, expected) in [

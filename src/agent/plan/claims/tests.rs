@@ -50,6 +50,35 @@ fn both() -> (Value, Value) {
     (ours, gits)
 }
 
+/// What somebody else owns, too, stays when we apply without it; so does what we wrote by another way.
+#[test]
+fn secrets_that_we_alone_applied_are_told_from_those_of_others() {
+    let pulls_with = |names: &[&str]| {
+        let mut all = json!({".": {}});
+        for name in names {
+            all[format!("k:{{\"name\":\"{name}\"}}")] = json!({});
+        }
+        json!({"f:spec": {"f:template": {"f:spec": {"f:imagePullSecrets": all}}}})
+    };
+    let said = |all: &[(&str, &str, &[&str])]| {
+        let all = all.iter().map(|(manager, operation, names)| {
+            entry(manager, operation, "apps/v1", &pulls_with(names))
+        });
+        pulls(&entries(&all.collect()))
+    };
+    let ours = ("linesman", "Apply", &["regcred", "own"][..]);
+    assert_eq!(said(&[ours]), ["own", "regcred"]);
+    for (manager, operation) in [
+        ("kubectl-edit", "Update"),
+        ("linesman-kept", "Apply"),
+        ("linesman", "Update"),
+    ] {
+        let all = [ours, (manager, operation, &["own"][..])];
+        assert_eq!(said(&all), ["regcred"], "{manager} {operation}");
+    }
+    assert_eq!(said(&[("kubectl", "Apply", &["regcred"][..])]), [""; 0]);
+}
+
 /// F17, engines.md §10: a field removed in Git goes only where nobody else owns it.
 #[test]
 fn the_engine_owns_all_but_the_metadata_of_what_both_applied() {

@@ -143,9 +143,10 @@ faults! {
               creates it when it is gone";
         advice "";
     CrdStoredVersion: 17, Budget::PerHour(3), 0 s;
-        seen "a CRD has objects stored in a version that the bundle, or the catalog's version of it, no longer has";
-        evidence "`status.storedVersions`";
-        does "writes all of its objects once, so that they are stored in the version of today, then takes the lost ones from the CRD's status; the API server would refuse the CRD before that. A CRD that still stores new objects in a lost version needs a bundle in between";
+        seen "a CRD has objects stored in a version that the bundle, or the catalog's version of it, no longer has; or Flux says that the API server does not apply an object of it, of whose field managers one speaks of a version that the CRD does not have (`request to convert CR to an invalid group/version`)";
+        evidence "`status.storedVersions`; or the object that is not applied, and the version";
+        does "writes all of its objects once, so that they are stored in the version of today, and their field managers speak of that one; then takes the lost ones from the CRD's status; the API server would refuse the CRD before that. One that somebody else writes at the same time is read and written again up to five times; while any is not written, nothing is taken from the status. \
+              A CRD that still stores new objects in a lost version needs a bundle in between. Of what Flux says (a Kustomization's ReconciliationFailed) the object is looked at first, once an hour, for it may be said of before: where its field managers do speak of that version, all objects with such ones are written, for 15 s at most; else none, and the heal is reported";
         advice "";
     UndecodableObject: 18, Budget::PerHour(3), 3 s;
         seen "a Kustomization, HelmRelease or source (GitRepository, OCIRepository, HelmRepository, HelmChart, Bucket), in any namespace, has a duration that Go cannot hold: the API server takes it, and its controller can read none of that kind any more; in Argo CD a kind that cannot be listed";

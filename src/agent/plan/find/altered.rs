@@ -19,6 +19,8 @@ use crate::bundle::{Kind, ObjectId};
 
 /// Where a GitRepository says whose signature it wants.
 const VERIFY: &str = "/spec/verify";
+/// Where a workload says which Secrets its Pods pull their images with.
+const PULLS: &str = "/spec/template/spec/imagePullSecrets";
 
 /// What others added to a workload after it was last known good counts only when it has not worked for so long: a node may
 /// just be drained.
@@ -141,6 +143,7 @@ fn differing(
 ) -> Vec<String> {
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
+    paths.extend(still_pulls(wanted, live));
     paths.extend(quarantine::root::astray(id, live));
     if stopped {
         let application = id.kind == Kind::Application;
@@ -205,6 +208,19 @@ fn still_verifies(wanted: &Value, live: &Value) -> bool {
     wanted.pointer(VERIFY).is_none() && by.and_then(Value::as_str) == Some(SIGNERS)
 }
 
+/// Secrets that we had Pods pull with and that nothing names any more: to apply takes them away. Those of others are theirs.
+pub(in crate::agent::plan) fn still_pulls(wanted: &Wanted, live: &Object) -> Vec<String> {
+    if live.pulls.is_empty() {
+        return Vec::new();
+    }
+    let whole = wanted.whole();
+    let named = whole.pointer(PULLS).and_then(Value::as_array);
+    let named = named.into_iter().flatten();
+    let named: Vec<&str> = named.filter_map(|s| s.get("name")?.as_str()).collect();
+    let left = live.pulls.iter().filter(|s| !named.contains(&s.as_str()));
+    left.map(|secret| format!("{PULLS}/{secret}")).collect()
+}
+
 /// A CRD that the API server would not let us apply: objects are stored in a version that the bundle lacks.
 fn unservable(id: &ObjectId, wanted: &Wanted, live: &Object) -> Option<Finding> {
     if id.kind != Kind::CustomResourceDefinition || wanted.taken {
@@ -255,7 +271,9 @@ fn refused_versions<'a>(
     }
     let stored = live.fields.pointer("/status/storedVersions");
     let stored = stored.and_then(Value::as_array).into_iter().flatten();
-    let said = said_of(install, observed, &id.name);
+    let said = said(install, observed, |text| {
+        text.contains("must remain in spec.versions") && text.contains(&id.name)
+    });
     let names = |version: &&str| {
         let named = format!("; {version} was previously a storage version");
         said.iter().any(|text| text.contains(&named))
@@ -263,8 +281,19 @@ fn refused_versions<'a>(
     stored.filter_map(Value::as_str).filter(names).collect()
 }
 
-/// What roots and the sync objects below them say of a CRD that the API server refused.
-fn said_of(install: &Install, observed: &Observed, crd: &str) -> Vec<String> {
+/// Whether all objects of a CRD are to be written anew for what they are stored in.
+pub(super) fn is_stale(
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> bool {
+    let wanted = install.wanted.get(id);
+    let lost = wanted.and_then(|wanted| unservable(id, wanted, live));
+    lost.is_some() || !refused_versions(install, observed, (id, live)).is_empty()
+}
+
+/// What roots and the sync objects below them say of why something is not applied, as far as it is of that.
+fn said(install: &Install, observed: &Observed, is_that: impl Fn(&str) -> bool) -> Vec<String> {
     let roots = install.roots().filter_map(|id| observed.objects.get(id));
     let roots = roots.flat_map(|root| {
         let ready = root
@@ -274,16 +303,11 @@ fn said_of(install: &Install, observed: &Observed, crd: &str) -> Vec<String> {
         let others = argocd::faults(root).map(|(_, text)| text);
         ready.into_iter().chain(others)
     });
-    let is_refusal =
-        |text: &str| text.contains("must remain in spec.versions") && text.contains(crd);
     let troubles = observed.children.values().filter_map(|c| {
         let (_, message) = c.trouble.as_ref()?;
-        is_refusal(message).then(|| message.clone())
+        is_that(message).then(|| message.clone())
     });
-    roots
-        .filter(|text| is_refusal(text))
-        .chain(troubles)
-        .collect()
+    roots.filter(|text| is_that(text)).chain(troubles).collect()
 }
 
 /// The version that a CRD stores new objects in, where what is to be applied has that, too.
@@ -301,8 +325,10 @@ pub(in crate::agent::plan) fn storage(
     let to = live.iter().find(stores)?.get("name")?.as_str()?;
     let lost = refused_versions(install, observed, (id, observed.objects.get(id)?));
     let kept = if lost.is_empty() {
-        let kept = versions(&install.wanted.get(id)?.expect);
-        kept.iter().any(|v| v.get("name") == Some(&Value::from(to)))
+        let wanted = install.wanted.get(id)?;
+        let kept = versions(&wanted.expect);
+        // Of what Git took over nothing else is known.
+        wanted.taken || kept.iter().any(|v| v.get("name") == Some(&Value::from(to)))
     } else {
         !lost.contains(&to)
     };
@@ -328,7 +354,7 @@ fn altered_class(id: &ObjectId, paths: &[String], live: &Object) -> Class {
     let any = |part: &str| paths.iter().any(|p| p.contains(part));
     match id.kind {
         Kind::Deployment | Kind::StatefulSet => {
-            if any("/image") {
+            if paths.iter().any(|p| p.ends_with("/image")) {
                 Class::BadImage
             } else if any("/args") || any("/env") || any("/serviceAccountName") {
                 Class::ReadyButUseless

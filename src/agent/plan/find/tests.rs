@@ -31,6 +31,7 @@ pub(super) fn object(fields: Value) -> Object {
         stopped: None,
         applied: None,
         emptied: Vec::new(),
+        pulls: Vec::new(),
         controller: String::new(),
         fields,
     }
@@ -49,6 +50,7 @@ pub(super) fn flux_told(change: impl FnOnce(&mut Cluster)) -> Vec<(Class, String
     told(EngineKind::Flux, change)
 }
 
+/// F1, F2, F15, F20, F23, F24, F51, F52
 #[test]
 fn what_is_missing_has_the_class_of_its_kind() {
     let of = |kind, name| missing(&id(kind, name)).class;

@@ -165,10 +165,7 @@ fn in_a_window_what_was_let_go_comes_back_with_its_crd() {
     let until = Cluster::working().now + Duration::hours(1);
     let kept = Cluster::working().objects[&crd()].clone();
     let mut cluster = dying(|cluster| cluster.install.policy.paused_until = Some(until));
-    let saved = Saved {
-        object: json!({}),
-        since: cluster.now,
-    };
+    let saved = Saved::new(json!({}), cluster.now);
     cluster.history.saved.insert(crd(), vec![saved]);
     cluster.objects.insert(crd(), kept);
     let done = ends(&mut cluster);

@@ -70,6 +70,7 @@ fn a_workload_works_at_the_generation_that_was_asked_for_with_a_pod_of_it() {
     }
 }
 
+/// F5, F6, F7, F8, F37
 #[test]
 fn what_keeps_a_pod_from_running_has_its_class() {
     let ended = |why: &str| Pod {
@@ -153,6 +154,7 @@ fn why_the_api_server_takes_no_pods_has_its_class() {
 
 const FULL: &str = "write /tmp/x: no space left on device";
 
+/// F24, F25, F26, F27, F30, F31, F32, F38, F39, F40, F41, F42
 #[test]
 fn what_a_root_of_flux_complains_of_has_its_class() {
     for (reason, message, class) in [

@@ -109,7 +109,7 @@ fn what_git_takes_over_is_gits_at_once_whatever_it_has() {
     }
 }
 
-/// While it comes up it is an upgrade, and stuck after its time.
+/// F48: while it comes up it is an upgrade, and stuck after its time.
 #[test]
 fn a_version_that_git_brings_has_the_time_of_an_upgrade() {
     let mut cluster = taken_over(EngineKind::Flux);

@@ -101,7 +101,7 @@ fn is_held(cluster: &Cluster, id: &ObjectId) -> bool {
     holds(&cluster.install, &cluster.observed()).contains_key(id)
 }
 
-/// W22: left alone for ten minutes, or for as long as the commit itself gives the new version.
+/// F48, W22: left alone for ten minutes, or for as long as the commit itself gives the new version.
 #[test]
 fn an_upgrade_by_git_is_left_alone_until_it_is_stuck() {
     let minutes = Duration::minutes;

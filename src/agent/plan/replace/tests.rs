@@ -224,6 +224,7 @@ fn form(kind: EngineKind) -> Form {
         version: "1".to_owned(),
         bundle: Digest::from_bytes([kind as u8 + 1; 32]),
         registry: None,
+        pull_secret: None,
         path: "p".to_owned(),
     }
 }

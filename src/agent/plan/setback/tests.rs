@@ -6,7 +6,6 @@ use time::macros::datetime;
 use super::*;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::pace::{MAX_ATTEMPTS, allowed, spends};
-use crate::agent::plan::state::Saved;
 use crate::agent::plan::tests::{Cluster, Damage};
 use crate::agent::plan::{Action, Class};
 use crate::bundle::{Kind, ObjectId};
@@ -36,7 +35,6 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         host_keys: Some(at(-4)),
         head: Some(("abc".to_owned(), at(-5))),
         restore_after: [(object(), restore_after)].into(),
-        failing: [(object(), at(-19))].into(),
         nudged: [(object(), at(-6))].into(),
         retried: [(object(), [-40, -7].map(&at).to_vec())].into(),
         blinded: Some(at(-8)),
@@ -47,7 +45,7 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         without: [(object(), at(-16))].into(),
         vain: [(object(), [-13, -1].map(&at).to_vec())].into(),
         kept: [kept(&at)].into(),
-        saved: [(object(), vec![saved(at(-18))])].into(),
+        saved: [(object(), vec![saved(at(-18), at(-19))])].into(),
         silent: [(object(), silence(&at))].into(),
         exits: [("1".to_owned(), exits(&at))].into(),
         ..History::default()
@@ -62,10 +60,10 @@ fn kept(
     (("hold", object()), (Action::Hold { note }, times))
 }
 
-fn saved(since: OffsetDateTime) -> Saved {
+fn saved(since: OffsetDateTime, tried: OffsetDateTime) -> Saved {
     Saved {
-        object: serde_json::json!({}),
-        since,
+        tried: Some(tried),
+        ..Saved::new(serde_json::json!({}), since)
     }
 }
 

@@ -4,6 +4,7 @@ use time::OffsetDateTime;
 
 use crate::agent::plan::displaced::Item;
 use crate::agent::plan::fault::Key;
+use crate::agent::plan::find::Named;
 use crate::agent::plan::quarantine::shield::Shield;
 use crate::agent::plan::undecodable::aside::Turn;
 use crate::bundle::ObjectId;
@@ -93,9 +94,11 @@ pub enum Action {
     Relinquish {
         commit: String,
     },
-    /// Write all objects of a CRD in this version, and forget the others.
+    /// Write all objects of a CRD in this version, and forget the others. Where some are `named`, just those whose field managers
+    /// speak of a version that is gone, if those of a named one do.
     Migrate {
         to: String,
+        named: Vec<Named>,
     },
     /// Make an Application hold back from Git just this.
     Shield(Shield),

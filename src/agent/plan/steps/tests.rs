@@ -152,7 +152,7 @@ fn a_secret_is_written_only_where_it_is_ours() {
     assert_eq!(taken(&cluster, Class::EngineSecretMissing, &root, ""), []);
 }
 
-/// W10: what has gone, or goes already, is not asked for again.
+/// F21, W10: what has gone, or goes already, is not asked for again.
 #[test]
 fn a_dying_namespace_costs_rights_and_controllers_once_and_frees_the_crds_that_are_there() {
     let mut cluster = Cluster::working();
@@ -237,10 +237,7 @@ fn objects_of_a_part_that_has_gone_are_let_go_with_the_namespace() {
 fn what_died_with_its_crd_comes_back_when_that_serves_again_and_not_before_its_time() {
     let mut cluster = Cluster::working();
     let id = crd(SOURCES);
-    let saved = Saved {
-        object: json!({}),
-        since: cluster.now,
-    };
+    let saved = Saved::new(json!({}), cluster.now);
     cluster.history.saved.insert(id.clone(), vec![saved]);
     let restores = |cluster: &Cluster| {
         let observed = cluster.observed();

@@ -19,10 +19,7 @@ fn id(kind: Kind, name: &str) -> ObjectId {
 
 /// As it is kept now.
 fn saved(cluster: &Cluster, object: Value) -> Saved {
-    Saved {
-        object,
-        since: cluster.now,
-    }
+    Saved::new(object, cluster.now)
 }
 
 /// Class, action and target of each step that is no probe.
@@ -43,7 +40,7 @@ impl Cluster {
     }
 }
 
-/// F51, F52, F53, F24: what is gone or changed comes back.
+/// F51, F52, F53, F24, F23: what is gone or changed comes back.
 #[test]
 fn each_missing_or_changed_object_has_its_class_and_step() {
     for (id, missing, changed) in [
@@ -124,6 +121,7 @@ fn an_operation_that_is_stuck_is_ended() {
     );
 }
 
+/// F38, F39
 #[test]
 fn what_a_root_says_twice_is_told_once() {
     let mut cluster = working();
@@ -333,7 +331,7 @@ fn a_pod_of_a_former_version_that_is_waited_for_is_deleted() {
     }
 }
 
-/// W7: how many Pods there are is left to people, as the manifest does; that there are none is not.
+/// F3, W7: how many Pods there are is left to people, as the manifest does; that there are none is not.
 #[test]
 fn a_workload_without_a_number_in_the_manifest_is_only_mended_at_zero() {
     let name = "argocd-repo-server";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::agent::engine::domain::Domain;
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::change::Form;
@@ -63,6 +64,7 @@ pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
                 version: bundle.version.clone(),
                 bundle: bundle.digest.clone(),
                 registry: None,
+                pull_secret: None,
             },
             bundle: Arc::new(bundle),
             change: None,
@@ -74,6 +76,7 @@ pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
             public: "public".to_owned(),
         },
         engine,
+        domain: Domain::default(),
         prunes: true,
         rests: false,
     }

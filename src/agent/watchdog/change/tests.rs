@@ -1,9 +1,148 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::gate::policy::Mending;
+use crate::agent::plan::change::Form;
+use crate::agent::plan::tests::{Cluster, desired_of};
+use crate::agent::plan::{self, MAINTENANCE};
+use crate::agent::watchdog::tests::watchdog;
 use crate::bundle::Kind;
+use crate::clock::rfc3339;
+use crate::wire::api::EngineKind;
+use crate::wire::id::Digest;
+
+/// W24: the time of a change stands still for the window on one object, but not while the engine does not work.
+#[tokio::test]
+async fn a_change_waits_for_a_window_only_while_the_engine_works() {
+    let (now, hour) = (clock::now(), time::Duration::HOUR);
+    let began = now - hour;
+    let of = |kind| ObjectId::new(kind, "flux-system", "source-controller");
+    let mut desired = desired_of(EngineKind::Flux);
+    let to = desired.install.form.clone();
+    desired.install.change = Some(Change {
+        from: Form {
+            bundle: Digest::from_bytes([0; 32]),
+            ..to.clone()
+        },
+        to,
+        number: 7,
+        since: rfc3339(began),
+        within: 300,
+        both: false,
+        objects: Vec::new(),
+        failed: None,
+        ending: None,
+    });
+    let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    let mut observed = Cluster::working().observed();
+    let service = observed.objects.get_mut(&of(Kind::Service)).unwrap();
+    let service = Arc::make_mut(service);
+    service.fields["spec"] = json!({});
+    service.fields["metadata"]["annotations"][MAINTENANCE] = json!(rfc3339(now + hour));
+    for (goes, expected) in [(false, (true, None)), (true, (false, Some(7)))] {
+        let mut watchdog = watchdog();
+        watchdog.history.adopted = true;
+        watchdog.changing = Changing {
+            what: Some((7, false)),
+            since: Some(began),
+            ..Changing::default()
+        };
+        if goes {
+            observed.objects.remove(&of(Kind::Deployment));
+        }
+        let at = observed.pods_at.unwrap();
+        let plan = plan::plan(at, &install, &observed, &watchdog.history);
+        watchdog.see_change(&install, &observed, &plan).await;
+        let told = watchdog.context.changed.borrow().clone();
+        let failed = told.map(|told| match told {
+            Verdict::Failed(number, _) => number,
+            told => panic!("{told:?}"),
+        });
+        let waited = watchdog.changing.waited.is_some();
+        assert_eq!((waited, failed), expected, "{goes}");
+    }
+}
+
+/// Of what somebody takes away no field has another writer: how it was wanted before tells that it is his doing.
+#[tokio::test]
+async fn how_the_install_was_wanted_is_known_while_it_changes() {
+    let now = clock::now();
+    let id = ObjectId::new(Kind::Service, "flux-system", "source-controller");
+    let mut observed = Cluster::working().observed();
+    let service = observed.objects.get_mut(&id).unwrap();
+    Arc::make_mut(service).fields["spec"] = json!({});
+    let mut watchdog = watchdog();
+    let before = desired_of(EngineKind::Flux);
+    let mut next = before.clone();
+    next.install.form.registry = Some("mirror.lan".to_owned());
+    next.install.change = Some(Change {
+        from: before.install.form.clone(),
+        to: next.install.form.clone(),
+        number: 7,
+        since: rfc3339(now),
+        within: 300,
+        both: false,
+        objects: Vec::new(),
+        failed: None,
+        ending: None,
+    });
+    let install = watchdog.renew(&next, &before);
+    let key = (plan::Class::ObjectAltered, id);
+    let is_fault = |watchdog: &Watchdog| {
+        let known = (&observed, &watchdog.history);
+        change::is_fault(now, &install, known, &key)
+    };
+    assert!(is_fault(&watchdog));
+    // Something else of what is desired says nothing of it.
+    watchdog.renew(&next, &next);
+    assert!(is_fault(&watchdog));
+    let over = Desired {
+        install: crate::agent::InForce {
+            change: None,
+            ..next.install.clone()
+        },
+        ..next.clone()
+    };
+    watchdog.renew(&over, &next);
+    assert!(!is_fault(&watchdog));
+}
+
+#[test]
+fn what_need_not_wait_for_a_window_has_its_time_from_the_beginning() {
+    let at = |seconds| OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(seconds);
+    let form = desired_of(EngineKind::Flux).install.form;
+    let change = Change {
+        from: form.clone(),
+        to: form,
+        number: 7,
+        since: rfc3339(at(0)),
+        within: 300,
+        both: false,
+        objects: Vec::new(),
+        failed: None,
+        ending: None,
+    };
+    let mut changing = Changing {
+        since: Some(at(0)),
+        waited: Some(at(900)),
+        ..Changing::default()
+    };
+    let is_old = |changing: &Changing, now| {
+        let all = changing.is_old(at(now), &change);
+        [all, changing.is_old_but_for_a_window(at(now), &change)]
+    };
+    assert_eq!(is_old(&changing, 299), [false, false]);
+    assert_eq!(is_old(&changing, 300), [false, true]);
+    assert_eq!(is_old(&changing, 1_199), [false, true]);
+    assert_eq!(is_old(&changing, 1_200), [true, true]);
+    changing.held = Some(at(1_000));
+    assert_eq!(is_old(&changing, 1_299), [false, false]);
+}
 
 /// What `trim` asks for where the API server answers so, and whether it is content.
 async fn trimmed(answers: Vec<(u16, String)>) -> (Vec<String>, Result<(), String>) {

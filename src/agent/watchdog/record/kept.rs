@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::acts::Acts;
 use super::open::Open;
 use super::{MAX_OPEN, Records};
 use crate::agent::plan::history::Outcome;
@@ -26,6 +27,15 @@ pub(in crate::agent::watchdog) struct Kept {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     told: bool,
     pub(super) record: HealRecord,
+}
+
+/// What an agent before this one left, and what is to be told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::agent::watchdog) struct Resumed {
+    /// Had ended, and that agent counted them; it may not have told of them.
+    pub(in crate::agent::watchdog) over: Vec<HealRecord>,
+    /// This version does not know them, and their end will not be seen: they end here.
+    pub(in crate::agent::watchdog) lost: Vec<HealRecord>,
 }
 
 impl Records {
@@ -56,39 +66,44 @@ impl Records {
         open.chain(ended).chain(holding).collect()
     }
 
-    /// Goes on with what an agent before this one left open. Returns what is to be told: those that had ended, which that
-    /// agent may not have said, and those that this version does not know, whose end will not be seen.
-    pub(in crate::agent::watchdog) fn resume(&mut self, all: Vec<Kept>) -> Vec<HealRecord> {
-        let mut told = Vec::new();
+    /// Goes on with what an agent before this one left open. Returns what is to be told.
+    pub(in crate::agent::watchdog) fn resume(&mut self, all: Vec<Kept>) -> Resumed {
+        let mut resumed = Resumed::default();
         for kept in all.into_iter().take(3 * MAX_OPEN) {
             let mut record = kept.record;
+            let is_over = heal::is_over(&record);
             let class = Class::ALL.iter().find(|c| c.as_str() == record.class);
             let kind = Kind::ALL.iter().find(|k| k.as_str() == kept.kind);
             let (Some(class), Some(kind)) = (class, kind) else {
+                if is_over {
+                    resumed.over.extend((!kept.told).then_some(record));
+                    continue;
+                }
                 record.result = HealResult::Failed;
                 "another version of the agent opened this, and its end was not seen: look whether it is over"
                     .clone_into(&mut record.next);
-                told.push(record);
+                resumed.lost.push(record);
                 continue;
             };
             let id = ObjectId::new(*kind, &kept.namespace, &kept.name);
-            if heal::is_over(&record) {
+            if is_over {
                 self.hold_on(&(*class, id.clone()), &record);
                 if kept.told {
                     continue;
                 }
-                told.push(self.end((*class, id), record));
+                resumed.over.push(self.end((*class, id), record));
                 continue;
             }
             let open = Open {
                 record,
                 last_step: kept.stepped_at.as_deref().and_then(parse_rfc3339),
+                acts: Acts::default(),
                 exhausted: false,
                 untold: false,
             };
             self.open.insert((*class, id), open);
         }
-        told
+        resumed
     }
 
     /// Rights that the guard took in the course of what is open; which ones exactly an agent before this one knew.
@@ -117,8 +132,8 @@ mod tests {
         records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
         let kept = serde_json::to_string(&records.kept()).unwrap();
         let (mut records, mut history) = adopted();
-        let unknown = records.resume(serde_json::from_str(&kept).unwrap());
-        assert_eq!(unknown, []);
+        let resumed = records.resume(serde_json::from_str(&kept).unwrap());
+        assert_eq!(resumed, Resumed::default());
         assert_eq!(round(&mut records, &mut history, 20, &[], Some(0)), []);
         let closed = round(&mut records, &mut history, 30, &[], Some(25));
         assert_eq!(closed[0].id, opened[0].id);
@@ -141,8 +156,12 @@ mod tests {
         assert_eq!(records.kept(), []);
 
         let (mut next, mut history) = adopted();
-        let told = next.resume(serde_json::from_str(&kept).unwrap());
-        assert_eq!(told, closed);
+        let resumed = next.resume(serde_json::from_str(&kept).unwrap());
+        let expected = Resumed {
+            over: closed.clone(),
+            lost: Vec::new(),
+        };
+        assert_eq!(resumed, expected);
         // It does not end a second time.
         assert_eq!(round(&mut next, &mut history, 20, &[], Some(0)), []);
         assert_eq!(serde_json::to_string(&next.kept()).unwrap(), kept);
@@ -158,10 +177,21 @@ mod tests {
         let mut kept = records.kept();
         kept[0].record.class = "SomethingNew".to_owned();
         let mut records = Records::default();
-        let unknown = records.resume(kept);
-        assert_eq!(unknown[0].result, HealResult::Failed);
-        assert!(unknown[0].next.contains("another version"), "{unknown:?}");
+        let Resumed { over, lost } = records.resume(kept.clone());
+        assert_eq!((over, lost.len()), (Vec::new(), 1));
+        assert_eq!(lost[0].result, HealResult::Failed);
+        assert!(lost[0].next.contains("another version"), "{lost:?}");
         assert_eq!(records.kept(), []);
+        // One that was over by then is what that version said.
+        kept[0].record.restored_at = Some(rfc3339(at(9)));
+        kept[0].record.result = HealResult::Healed;
+        let expected = Resumed {
+            over: vec![kept[0].record.clone()],
+            lost: Vec::new(),
+        };
+        assert_eq!(records.resume(kept.clone()), expected);
+        kept[0].told = true;
+        assert_eq!(records.resume(kept), Resumed::default());
     }
 
     /// An agent that ends in the midst of it leaves the engine without its rights: the next one knows whose doing that was.

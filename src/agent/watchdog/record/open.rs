@@ -2,11 +2,14 @@
 
 use time::OffsetDateTime;
 
+use super::acts::Acts;
 use super::{MAX_STEPS, Moment};
 use crate::agent::plan::fault::Budget;
+use crate::agent::plan::history::Outcome;
 use crate::agent::plan::{Class, Finding, Key, scene};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
+use crate::heal;
 use crate::wire::report::{HealRecord, HealResult, HealStep};
 
 const MAX_EVIDENCE: usize = 4096;
@@ -17,6 +20,7 @@ pub(in crate::agent::watchdog) const ALARM: &str = "alarm";
 pub(super) struct Open {
     pub(super) record: HealRecord,
     pub(super) last_step: Option<OffsetDateTime>,
+    pub(super) acts: Acts,
     pub(super) exhausted: bool,
     /// What a person has to do is another thing than was told.
     pub(super) untold: bool,
@@ -57,6 +61,7 @@ pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open
             scene: scene::of(live.map(AsRef::as_ref)),
         },
         last_step: None,
+        acts: Acts::default(),
         exhausted: false,
         untold: false,
     }
@@ -155,6 +160,9 @@ pub(super) fn closed(class: Class, mut record: HealRecord, moment: &Moment<'_>) 
     record.restored_at = Some(rfc3339(moment.now));
     moment.revision.clone_into(&mut record.scene.revision_after);
     match record.result {
+        HealResult::Open if came_to_nothing(class, &record.steps) => {
+            record.result = HealResult::Reported;
+        }
         HealResult::Open => record.result = HealResult::Healed,
         HealResult::Reported | HealResult::Healed | HealResult::Failed => {}
     }
@@ -166,6 +174,15 @@ pub(super) fn closed(class: Class, mut record: HealRecord, moment: &Moment<'_>) 
     };
     next.clone_into(&mut record.next);
     record
+}
+
+/// What Flux says of an object is looked at once an hour, whatever comes of that: that it is not found any more does not say that
+/// anything was mended.
+fn came_to_nothing(class: Class, steps: &[HealStep]) -> bool {
+    let good = [Outcome::Done, Outcome::Unchanged];
+    let worked = |step: &HealStep| good.iter().any(|one| one.as_str() == step.outcome);
+    let mut acts = steps.iter().filter(|step| heal::acts(step)).peekable();
+    class == Class::CrdStoredVersion && acts.peek().is_some() && !acts.any(worked)
 }
 
 /// The catalog revision that brought what is wrong, where it came from Git.

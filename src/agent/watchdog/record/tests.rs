@@ -1,6 +1,10 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::agent::plan::Action;
+use crate::agent::plan::tests::{Cluster, desired_of, install_of};
 use crate::bundle::Kind;
+use crate::wire::api::EngineKind;
 
 pub(super) fn at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
@@ -51,6 +55,7 @@ pub(super) fn round_of(
         applier: "kustomize-controller",
         overdue: &[],
         changing: false,
+        waits: None,
         hands_over: false,
     };
     records.update(&moment, || format!("id-{seconds}"))
@@ -88,6 +93,38 @@ fn a_heal_ends_when_a_probe_sent_after_it_is_answered() {
     assert_eq!(closed[0].acted_at, Some(rfc3339(at(1))));
     assert_eq!(closed[0].restored_at, Some(rfc3339(at(9))));
     assert_eq!(closed[0].steps[0].outcome, "ok");
+}
+
+/// F17: what Flux said of an object was not so, or was not mended: it is looked at again after an hour.
+#[test]
+fn a_crd_of_which_no_step_mended_anything_is_not_healed() {
+    let crd = ObjectId::crd_of(Kind::GitRepository);
+    let vain = || Outcome::Failed("nothing was written".to_owned());
+    for (class, outcomes, result) in [
+        (Class::CrdStoredVersion, vec![vain()], HealResult::Reported),
+        (
+            Class::CrdStoredVersion,
+            vec![vain(), Outcome::Done],
+            HealResult::Healed,
+        ),
+        (Class::CrdStoredVersion, vec![], HealResult::Healed),
+        (Class::ObjectAltered, vec![vain()], HealResult::Healed),
+    ] {
+        let (mut records, mut history) = adopted();
+        round(
+            &mut records,
+            &mut history,
+            0,
+            &[(class, crd.clone())],
+            Some(-100),
+        );
+        for outcome in &outcomes {
+            records.acted(at(1), &step(class, &crd), outcome);
+        }
+        let closed = round(&mut records, &mut history, 9, &[], Some(5));
+        let results: Vec<HealResult> = closed.iter().map(|heal| heal.result).collect();
+        assert_eq!(results, [result], "{class} {outcomes:?}");
+    }
 }
 
 /// W7: the heal would stay open until the clock, set back by two hours, has caught up with its last step.
@@ -185,6 +222,7 @@ fn a_heal_does_not_end_while_nothing_is_judged() {
             applier: "kustomize-controller",
             overdue: &[],
             changing: false,
+            waits: None,
             hands_over: false,
         };
         let told = records.update(&moment, || "id".to_owned());
@@ -329,6 +367,7 @@ fn the_end_of_a_window_over_a_fault_is_an_alarm() {
             applier: "kustomize-controller",
             overdue: &overdue,
             changing: false,
+            waits: None,
             hands_over: false,
         };
         records.update(&moment, || unreachable!("the heal is open"))
@@ -371,6 +410,7 @@ fn what_a_hand_over_gives_back_is_no_heal() {
             applier: "argocd-controller",
             overdue: &[],
             changing,
+            waits: None,
             hands_over,
         };
         let told = records.update(&moment, || "id".to_owned());
@@ -381,6 +421,65 @@ fn what_a_hand_over_gives_back_is_no_heal() {
     // Another version of the same engine changes neither; and after its time it is a fault.
     assert_eq!(told(true, false), all);
     assert_eq!(told(false, true), all);
+}
+
+/// W24: the window on one object may keep a change waiting for a day. What else breaks meanwhile is on record; what is not yet as the
+/// change wants it is not, unless it does not work, or somebody altered it.
+#[test]
+fn a_fault_beside_what_a_change_waits_for_is_a_heal() {
+    let of = |name: &str| ObjectId::new(Kind::Deployment, "flux-system", name);
+    let key = ObjectId::new(Kind::Secret, "flux-system", "flux-system");
+    let service = ObjectId::new(Kind::Service, "flux-system", "source-controller");
+    let [former, down] = ["source-controller", "kustomize-controller"].map(of);
+    let found = [
+        Finding::new(Class::ObjectMissing, &of("gone"), "is missing"),
+        Finding::new(Class::BadImage, &former, "differs"),
+        Finding::new(Class::BadImage, &down, "differs"),
+        Finding::new(Class::ObjectAltered, &service, "differs"),
+        Finding::new(Class::GitSecretBad, &key, "is missing"),
+    ];
+    let mut observed = Cluster::working().observed();
+    let altered = observed.objects.get_mut(&service).unwrap();
+    Arc::make_mut(altered).fields["spec"] = serde_json::json!({});
+    let mut desired = desired_of(EngineKind::Flux);
+    desired.install.form.registry = Some("mirror.lan".to_owned());
+    let install = Install::new(&desired, &BTreeMap::new(), None);
+    let plan = Plan {
+        findings: found.to_vec(),
+        steps: Vec::new(),
+        next_look: at(60),
+        exhausted: Vec::new(),
+        mode: Mode::Act,
+    };
+    let told = |changing, waits| {
+        let (mut records, mut history) = adopted();
+        history.saw(at(0), &plan);
+        history.down.insert(down.clone(), at(0));
+        history.changes_from(&install_of(EngineKind::Flux));
+        let moment = Moment {
+            now: at(3600),
+            plan: &plan,
+            history: &history,
+            observed: &observed,
+            proven: None,
+            revision: "",
+            tried: "",
+            applier: "kustomize-controller",
+            overdue: &[],
+            changing,
+            waits,
+            hands_over: false,
+        };
+        let told = records.update(&moment, || "id".to_owned());
+        let told = told.into_iter().map(|heal| heal.object);
+        told.collect::<Vec<_>>()
+    };
+    let all = [of("gone"), former.clone(), down.clone(), service, key];
+    let mut all = all.map(|id| id.to_string()).to_vec();
+    assert_eq!(told(true, None), [""; 0]);
+    assert_eq!(told(false, Some(&install)), all);
+    all.retain(|object| *object != former.to_string());
+    assert_eq!(told(true, Some(&install)), all);
 }
 
 /// W24, W28: a Deployment that is deleted while a CRD's heal is open has nothing to do with it.

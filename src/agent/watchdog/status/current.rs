@@ -1,8 +1,8 @@
 //! Whether the engine is in the version and from the registry that the hub wants, and what a change of that waits for.
 
 use super::{Moment, condition};
-use crate::agent::plan::change::Change;
-use crate::agent::plan::{Finding, replace};
+use crate::agent::plan::change::{self, Change};
+use crate::agent::plan::replace;
 use crate::wire::report::{Condition, ConditionType, Status};
 
 /// Whether version and images are as the hub wants them. Its number says which wish this is about.
@@ -42,14 +42,23 @@ fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, Stri
         );
         return (Status::False, "Returned", text);
     }
-    let differ =
-        |f: &&Finding| moment.install.wanted.contains_key(&f.object) && !f.class.is_beside();
-    let left = moment.plan.findings.iter().filter(differ).count();
-    let waits = match left {
-        0 => replace::lacks(change, moment.install, moment.observed)
+    let Moment {
+        now,
+        install,
+        observed,
+        ..
+    } = *moment;
+    let (findings, history) = (&moment.plan.findings, moment.history);
+    let left = change::left(install, observed, findings, &history.ailing).count();
+    let rests = change::waits(now, install, observed, history, findings);
+    let waits = match (left, rests) {
+        (0, _) => replace::lacks(change, install, observed)
             .or_else(|| moment.lacks.map(str::to_owned))
             .unwrap_or_else(|| "waits for the controllers".to_owned()),
-        left => format!("{left} objects to go"),
+        (left, Some(id)) => {
+            format!("{left} objects to go; waits for the end of the maintenance window on {id}")
+        }
+        (left, None) => format!("{left} objects to go"),
     };
     let text = format!("change {number}: {from} to {to}: {waits}");
     (Status::False, "Changing", text)

@@ -1,12 +1,16 @@
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::*;
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, SKIP};
+use crate::agent::gate::policy::Mending;
 use crate::agent::plan::find::stopped::{stopper, suspended};
 use crate::agent::plan::find::tests::{flux_told, id, object, source, told};
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, desired_of};
 use crate::wire::api::EngineKind;
 
+/// F3, F4, F10
 #[test]
 #[expect(clippy::too_many_lines, reason = "a row for each case")]
 fn what_differs_has_the_class_of_its_kind_and_field() {
@@ -31,6 +35,13 @@ fn what_differs_has_the_class_of_its_kind_and_field() {
             "/0/env",
             &zero,
             Class::ReadyButUseless,
+        ),
+        (
+            Kind::Deployment,
+            "a",
+            "/spec/template/spec/imagePullSecrets/regcred",
+            &zero,
+            Class::ObjectAltered,
         ),
         (
             Kind::Deployment,
@@ -287,6 +298,67 @@ fn what_others_added_to_a_workload_counts_only_while_it_does_not_work() {
         });
         let differs = said.iter().any(|(_, text)| text.starts_with("differs at "));
         assert_eq!(differs, told, "{down:?} {owned} {known} {said:?}");
+    }
+}
+
+/// Else a change that takes the Secret away, or the way back from one that brought it, would be over with nothing done.
+#[test]
+fn a_secret_that_the_install_had_pods_pull_with_is_taken_away_with_its_name() {
+    let install = |secret: Option<&str>| {
+        let mut desired = desired_of(EngineKind::Flux);
+        desired.install.form.pull_secret = secret.map(str::to_owned);
+        Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+    };
+    let controllers = ["kustomize-controller", "source-controller"];
+    let pulled = |cluster: &Cluster, name: &str| {
+        let live = &cluster.objects[&id(Kind::Deployment, name)];
+        live.fields.pointer(PULLS).cloned()
+    };
+    let mut cluster = Cluster::working_with(install(Some("regcred")));
+    let named = Some(json!([{"name": "regcred"}]));
+    assert_eq!(
+        controllers.map(|c| pulled(&cluster, c)),
+        [named.clone(), named]
+    );
+    assert_eq!(cluster.plan().findings, []);
+    cluster.install = install(None);
+    let plan = cluster.plan();
+    let found: Vec<(Class, &str, &str)> = plan
+        .findings
+        .iter()
+        .map(|f| (f.class, f.object.name.as_str(), f.evidence.as_str()))
+        .collect();
+    let text = "differs at /spec/template/spec/imagePullSecrets/regcred";
+    assert_eq!(found, controllers.map(|c| (Class::ObjectAltered, c, text)));
+    cluster.settle(100);
+    let none = Some(json!([]));
+    assert_eq!(
+        controllers.map(|c| pulled(&cluster, c)),
+        [none.clone(), none]
+    );
+}
+
+/// What people have the Pods of a controller pull with is theirs, also where it came back with an object that we made again.
+#[test]
+fn secrets_that_others_had_pods_pull_with_are_no_difference() {
+    let own = json!([{"name": "own"}]);
+    let added = json!({"spec": {"template": {"spec": {"imagePullSecrets": own}}}});
+    for (ours, known, told) in [
+        (false, false, false),
+        (true, true, false),
+        (true, false, true),
+    ] {
+        let said = flux_told(|cluster| {
+            let live = cluster.objects.get_mut(&source()).unwrap();
+            live.fields["spec"]["template"]["spec"]["imagePullSecrets"] = own.clone();
+            if ours {
+                live.pulls = vec!["own".to_owned()];
+            }
+            if known {
+                cluster.install.keep(&[(source(), added.clone())].into());
+            }
+        });
+        assert_eq!(!said.is_empty(), told, "{ours} {known} {said:?}");
     }
 }
 

@@ -67,6 +67,7 @@ impl World {
             bundle: form(EngineKind::Flux).bundle,
             size: 1,
             registry: None,
+            pull_secret: None,
             within: 300,
             change: 1,
         };

@@ -71,7 +71,7 @@ impl Cluster {
                 MANAGER.clone_into(&mut object.writer);
                 Outcome::Done
             }
-            Action::Migrate { to } => {
+            Action::Migrate { to, .. } => {
                 let crd = self.objects.get_mut(id).unwrap();
                 crd.fields["status"]["storedVersions"] = json!([to]);
                 Outcome::Done
@@ -181,11 +181,13 @@ impl Cluster {
         if is_workload(id.kind) && none && wanted["spec"]["replicas"].is_null() {
             wanted["spec"]["replicas"] = json!(1);
         }
+        let pulls = pulled(&wanted);
         let applied = live.map(|live| {
             let mut fields = live.fields.clone();
             if whole {
                 fields["spec"] = wanted["spec"].clone();
             }
+            let_go(&mut fields, &live.pulls, &pulls);
             over(&mut fields, &wanted, "");
             fields
         });
@@ -208,6 +210,7 @@ impl Cluster {
             stopped: None,
             applied: None,
             emptied: Vec::new(),
+            pulls: Vec::new(),
             controller: String::new(),
             fields: Value::Null,
         };
@@ -222,6 +225,7 @@ impl Cluster {
         } else {
             Claim::Alone
         };
+        object.pulls = pulls;
         object.fields = applied.unwrap_or(wanted);
         if is_workload(id.kind) && object.fields["spec"]["replicas"].is_null() {
             object.fields["spec"]["replicas"] = json!(1);
@@ -356,9 +360,34 @@ pub(super) fn assert_harmless(step: &Step) {
     }
 }
 
+const PULLS: &str = "/spec/template/spec/imagePullSecrets";
+
+/// The Secrets that Pods pull with.
+fn pulled(object: &Value) -> Vec<String> {
+    let all = object.pointer(PULLS).and_then(Value::as_array);
+    let names = all.into_iter().flatten().filter_map(|s| s["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+/// What an applier alone owned of these goes where it does not name it any more.
+fn let_go(live: &mut Value, owned: &[String], named: &[String]) {
+    let all = live.pointer_mut(PULLS).and_then(Value::as_array_mut);
+    if let Some(all) = all {
+        let is_of = |names: &[String], one: &Value| names.iter().any(|n| one["name"] == n.as_str());
+        all.retain(|one| !is_of(owned, one) || is_of(named, one));
+    }
+}
+
 /// Server-side apply of `wanted`: what only `live` has stays, also in lists whose items have names.
 fn over(live: &mut Value, wanted: &Value, field: &str) {
-    let keyed = ["containers", "initContainers", "env", "volumes"].contains(&field);
+    let keyed = [
+        "containers",
+        "initContainers",
+        "env",
+        "volumes",
+        "imagePullSecrets",
+    ]
+    .contains(&field);
     match (live, wanted) {
         // Taken as one value.
         (live, wanted) if field == "selector" => *live = wanted.clone(),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::plan::Finding;
 use crate::agent::plan::History;
+use crate::agent::watchdog::record::Resumed;
 use crate::agent::watchdog::record::tests::{adopted, at, deployment, round, round_of};
 
 fn broken(commit: &str) -> Vec<Finding> {
@@ -100,7 +101,8 @@ fn another_agent_names_the_commits_that_come_after_it() {
     records.stored(&[told[0].id.clone()]);
     let kept = serde_json::to_string(&records.kept()).unwrap();
     let (mut next, _) = adopted();
-    assert_eq!(next.resume(serde_json::from_str(&kept).unwrap()), []);
+    let resumed = next.resume(serde_json::from_str(&kept).unwrap());
+    assert_eq!(resumed, Resumed::default());
     assert_eq!(next.waited(at(40), &wait(Some("main@sha1:b"))), []);
     let told = next.waited(at(50), &wait(Some("main@sha1:c")));
     assert_eq!(named(&told), ["main@sha1:b", "main@sha1:c"]);
