@@ -18,6 +18,7 @@ use crate::wire::api::{AgentBuild, Assignment, EngineKind, HostKeysReport};
 use crate::wire::report::{Condition, HealRecord, StepReport};
 
 use calls::Calls;
+use engine::domain::Domain;
 use fault::Faults;
 use gitline::label::Unmarked;
 use health::{Readiness, Told};
@@ -70,6 +71,8 @@ pub struct Config {
     pub extent: Extent,
     /// The Pod's name: holder of the Lease, source of Events.
     pub pod: String,
+    /// The domain of the cluster's Services.
+    pub domain: Domain,
     /// What runs here, as the hub is told.
     pub build: AgentBuild,
     /// Where the API server is, for requests of the line.

@@ -37,7 +37,7 @@ mod version;
 mod wait;
 mod whoami;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -72,7 +72,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login needed or denied, 5 co
 
 /// Adopts Kubernetes clusters into a GitOps catalog and keeps them there.
 #[derive(Debug, Parser)]
-#[command(name = "linesman", version, after_help = EXAMPLES, propagate_version = false)]
+#[command(name = "linesman", version = version::own(), after_help = EXAMPLES, propagate_version = false)]
 #[command(
     subcommand_required = true,
     arg_required_else_help = true,
@@ -188,7 +188,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match parse(args.into_iter().collect()) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(e) => {
             // Nothing is left to tell when the terminal is gone.
@@ -213,15 +214,35 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// What cannot be read the full parser says in its words.
-fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     if args.get(1).is_some_and(|verb| verb == "agent")
-        && let Ok(OfAgent { logging, verb }) = OfAgent::try_parse_from(&args)
+        && let Ok(OfAgent { logging, verb }) = read::<OfAgent>(args)
     {
         let AgentVerb::Agent(args) = verb;
         let verb = Verb::Agent(args);
         return Ok(Cli { logging, verb });
     }
-    Cli::try_parse_from(args)
+    read(args)
+}
+
+/// The command line and, for what it leaves out, the environment.
+fn read<P: Parser>(args: &[OsString]) -> Result<P, clap::Error> {
+    let empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let mut matches = without(P::command(), &empty).try_get_matches_from(args)?;
+    P::from_arg_matches_mut(&mut matches).map_err(|e| e.format(&mut P::command()))
+}
+
+/// Without the variables that are empty: such a one counts as one that is not set, as scripts and Compose files leave them.
+fn without(command: clap::Command, empty: &dyn Fn(&OsStr) -> bool) -> clap::Command {
+    command
+        .mut_args(|arg| {
+            if arg.get_env().is_some_and(empty) {
+                arg.env(None::<&str>)
+            } else {
+                arg
+            }
+        })
+        .mut_subcommands(|sub| without(sub, empty))
 }
 
 fn no_filter(error: &crate::telemetry::NoFilter) -> exit::Failure {

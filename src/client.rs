@@ -359,7 +359,7 @@ impl Client {
 }
 
 /// Below `/clusters/` the hub, the agent and the API server answer with a Kubernetes `Status`, whose message reads
-/// `<hop>: <reason>; <next action>`.
+/// `<hop>: <reason>; <next action>`. Where one of our hops refused, the `Status` has it and its rule.
 fn of_status(body: &[u8]) -> Option<Problem> {
     let status: serde_json::Value = serde_json::from_slice(body).ok()?;
     if status["kind"] != "Status" {
@@ -367,19 +367,20 @@ fn of_status(body: &[u8]) -> Option<Problem> {
     }
     let message = status["message"].as_str()?;
     let (detail, next) = message.split_once("; ").unwrap_or((message, ""));
+    let cause = &status["details"]["causes"][0];
+    let rule = cause["reason"].as_str();
     Some(Problem {
-        kind: "urn:linesman:problem:kubernetes-status".to_owned(),
+        kind: error::OF_STATUS.to_owned(),
         title: status["reason"].as_str().unwrap_or_default().to_owned(),
         status: u16::try_from(status["code"].as_u64()?).ok()?,
         detail: detail.to_owned(),
-        hop: String::new(),
-        next: if next.is_empty() {
-            "run: linesman doctor --cluster NAME".to_owned()
-        } else {
-            next.to_owned()
-        },
+        hop: cause["field"].as_str().unwrap_or_default().to_owned(),
+        next: next.to_owned(),
         request_id: String::new(),
-        more: std::collections::BTreeMap::new(),
+        more: rule
+            .map(|rule| (error::RULE.to_owned(), rule.to_owned()))
+            .into_iter()
+            .collect(),
     })
 }
 

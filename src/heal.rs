@@ -149,6 +149,32 @@ pub fn commit_of(step: &HealStep) -> Option<&str> {
     first.filter(|_| step.action == COMMIT)
 }
 
+/// Whether an entry says that something was done against the fault. A question to the engine mends nothing, and the others put a
+/// word on record.
+pub fn acts(step: &HealStep) -> bool {
+    !matches!(
+        step.action.as_str(),
+        "nudge" | "retry" | "report" | "alarm" | COMMIT
+    )
+}
+
+/// When something was done against the fault last, as its agent says, who was heard at `now`. What a clock that is ahead says, or
+/// is no time at all, counts as done then, and so it does when it is told again: `known` is what was told before, with this time.
+pub fn last_act(
+    heal: &HealRecord,
+    known: Option<(&HealRecord, OffsetDateTime)>,
+    now: OffsetDateTime,
+) -> Option<OffsetDateTime> {
+    let told: &[HealStep] = known.map_or(&[], |(before, _)| before.steps.as_slice());
+    let same = |one: &HealStep, other: &HealStep| {
+        one.at == other.at && one.action == other.action && one.object == other.object
+    };
+    let done = heal.steps.iter().filter(|step| acts(step));
+    let new = done.filter(|step| !told.iter().any(|before| same(before, step)));
+    let times = new.map(|step| parse_rfc3339(&step.at).map_or(now, |at| at.min(now)));
+    times.max().max(known.map(|(_, at)| at))
+}
+
 /// The label of how it ended.
 pub fn result(result: HealResult) -> &'static str {
     match result {
@@ -233,6 +259,61 @@ mod tests {
         }
         assert_eq!(class("ScaledToZero"), "ScaledToZero");
         assert_eq!(class("a peer's word"), "other");
+    }
+
+    /// With the times of the steps.
+    fn acted(steps: &[(&str, &str)]) -> HealRecord {
+        let step = |(action, at): &(&str, &str)| HealStep {
+            action: (*action).to_owned(),
+            object: "x".to_owned(),
+            at: (*at).to_owned(),
+            outcome: "ok".to_owned(),
+        };
+        HealRecord {
+            steps: steps.iter().map(step).collect(),
+            ..heal(&[])
+        }
+    }
+
+    #[test]
+    fn the_last_act_is_the_latest_and_no_later_than_it_was_heard_of() {
+        let at = |text: &str| parse_rfc3339(&format!("2026-01-01T{text}Z")).unwrap();
+        let now = at("00:01:00");
+        let dated = |steps: &[(&str, &str)]| last_act(&acted(steps), None, now);
+        let [early, late] = ["2026-01-01T00:00:10.000Z", "2026-01-01T00:00:20.000Z"];
+        assert_eq!(dated(&[]), None);
+        assert_eq!(
+            dated(&[("apply", late), ("restart", early)]),
+            Some(at("00:00:20")),
+            "the clock was set back in between"
+        );
+        for action in ["nudge", "retry", "report", "alarm", COMMIT] {
+            assert_eq!(dated(&[(action, late)]), None, "{action}");
+            let both = dated(&[("create", early), (action, late)]);
+            assert_eq!(both, Some(at("00:00:10")), "{action}");
+        }
+        for said in ["2027-01-01T00:00:00.000Z", "", "yesterday"] {
+            assert_eq!(dated(&[("apply", said)]), Some(now), "{said}");
+        }
+    }
+
+    /// W26: by a clock that is six hours ahead, each telling is earlier than the act.
+    #[test]
+    fn an_act_that_is_told_again_was_done_when_it_was_told_first() {
+        let at = |text: &str| parse_rfc3339(&format!("2026-01-01T{text}Z")).unwrap();
+        let (first, ahead) = (at("10:00:00"), ("apply", "2026-01-01T16:00:00.000Z"));
+        let before = acted(&[ahead]);
+        let known = Some((&before, first));
+        let again = |steps: &[(&str, &str)], now| last_act(&acted(steps), known, at(now));
+        assert_eq!(again(&[ahead], "15:00:00"), Some(first));
+        let noted = [ahead, ("alarm", "2026-01-01T16:00:01.000Z")];
+        assert_eq!(again(&noted, "15:00:00"), Some(first));
+        let next = [ahead, ("apply", "2026-01-01T21:00:00.000Z")];
+        assert_eq!(again(&next, "15:00:00"), Some(at("15:00:00")));
+        // The clock was set right in between.
+        let right = [ahead, ("apply", "2026-01-01T14:30:00.000Z")];
+        assert_eq!(again(&right, "15:00:00"), Some(at("14:30:00")));
+        assert_eq!(again(&[], "15:00:00"), Some(first), "a late telling");
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub struct HubConfig {
 pub struct Bounds {
     pub connections: serve::Connections,
     pub patience: proxy::Patience,
+    pub requests: proxy::limits::Requests,
     /// An answer that is not read for so long makes room for others on a line that was full.
     pub unread_long: Duration,
 }
@@ -118,6 +119,7 @@ impl Default for Bounds {
         Self {
             connections: serve::Connections::default(),
             patience: proxy::Patience::default(),
+            requests: proxy::limits::Requests::default(),
             unread_long: UNREAD_LONG,
         }
     }

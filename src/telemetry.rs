@@ -72,6 +72,7 @@ pub struct HubMetrics {
     heals: HealMetrics,
     notices: Family<Told, Counter>,
     audit_behind: Family<AuditSink, Gauge>,
+    audit_early: Counter,
 }
 
 /// Tasks of the runtime that asks: what is left behind shows there first, long before it is a matter of memory.
@@ -164,6 +165,11 @@ impl HubMetrics {
         self.audit_behind.get_or_create(&AuditSink { sink }).clone()
     }
 
+    /// Records of the audit that went for their number or bytes, younger than what is kept by age.
+    pub fn audit_early(&self) -> &Counter {
+        &self.audit_early
+    }
+
     pub fn connections(&self) -> &Gauge {
         &self.connections
     }
@@ -218,6 +224,11 @@ impl HubMetrics {
             "audit_sink_behind",
             "Audit records that a sink has yet to take",
             self.audit_behind.clone(),
+        );
+        registry.register(
+            "audit_removed_early",
+            "Audit records removed for their number or bytes that were younger than --audit-keep",
+            self.audit_early.clone(),
         );
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &all)?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::keys::sha256_hex;
-use crate::wire::api::EngineKind;
+use crate::wire::api::{BundleView, EngineKind};
 
 /// SHA-256 of Argo CD's manifests at its tags, for it publishes none itself: of `manifests/core-install.yaml` and of
 /// `manifests/install.yaml`. Taken from the module `github.com/argoproj/argo-cd/v3` of each version, which the Go checksum
@@ -115,6 +115,52 @@ impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// The bundles of an engine, the newest version first; of one version, in the order in which they came.
+pub fn newest_first(all: Vec<BundleView>, engine: EngineKind) -> Vec<BundleView> {
+    let mut own: Vec<_> = all.into_iter().filter(|b| b.engine == engine).collect();
+    own.sort_by(|a, b| rank(&b.version).cmp(&rank(&a.version)));
+    own
+}
+
+/// How new a version is; none = it is no version, and older than all that are.
+fn rank(version: &str) -> Option<Rank<'_>> {
+    let version = version.split('+').next().unwrap_or_default();
+    let (core, before) = match version.split_once('-') {
+        Some((core, before)) => (core, Some(before)),
+        None => (version, None),
+    };
+    let mut numbers = core.split('.').map(|number| number.parse::<u64>().ok());
+    let core = [numbers.next()??, numbers.next()??, numbers.next()??];
+    if numbers.next().is_some() {
+        return None;
+    }
+    Some(Rank {
+        release: before.is_none(),
+        core,
+        before: before.map_or_else(Vec::new, |before| before.split('.').map(part).collect()),
+    })
+}
+
+fn part(text: &str) -> Part<'_> {
+    text.parse::<u64>().map_or(Part::Word(text), Part::Number)
+}
+
+/// Precedence as Semantic Versioning 2.0.0 has it (§11), but that a pre-release is behind every release: nobody gets one who did
+/// not ask for it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Rank<'a> {
+    release: bool,
+    core: [u64; 3],
+    before: Vec<Part<'a>>,
+}
+
+/// Numbers come before words.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'a> {
+    Number(u64),
+    Word(&'a str),
 }
 
 /// What vouches for a manifest.

@@ -10,6 +10,7 @@ use tracing::info;
 use super::exit::{Code, Failure};
 use crate::agent;
 use crate::agent::calls::Calls;
+use crate::agent::engine::domain::Domain;
 use crate::agent::fault::{Fault, Faults};
 use crate::lifetime;
 use crate::manifests::{self, scope::Extent};
@@ -19,6 +20,9 @@ const EXAMPLES: &str = "\
 Examples:
   linesman agent      # in a Pod, as the adoption YAML runs it
   KUBECONFIG=kind.kubeconfig linesman agent --image registry.example.org/linesman-agent:0.1.0";
+
+/// How a Pod asks the cluster's DNS.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// In a Pod, the cluster is the one that the Pod runs in; elsewhere, the one of KUBECONFIG.
 #[derive(Debug, clap::Args)]
@@ -65,7 +69,9 @@ pub async fn run(args: Args) -> Result<()> {
         Some(pod) => pod,
         None => host_name()?,
     };
+    let resolv_conf = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     let config = agent::Config {
+        domain: Domain::of(&resolv_conf, &args.namespace),
         namespace: args.namespace,
         engines: manifests::EngineNamespaces::new(args.argocd_namespace),
         extent: if args.scoped {
@@ -87,6 +93,7 @@ pub async fn run(args: Args) -> Result<()> {
     info!(
         version = env!("CARGO_PKG_VERSION"),
         pod = config.pod,
+        domain = %config.domain,
         "agent starts"
     );
     let stop = CancellationToken::new();

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 
 use super::connect::Connect;
 use super::exit::{Code, Failure};
-use super::output::{Column, Output, counted, emit, list, progress_line};
+use super::output::{Column, Output, counted, emit, list, progress_line, progress_line_anew};
 use super::progress::Ticker;
 use super::session::Replacement;
 use super::{duration, output};
@@ -115,8 +115,8 @@ pub(super) struct ExportArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// Those behind this record's number, where an export before ended
-    #[arg(long, value_name = "SEQ", default_value_t = 0, value_parser = seq(), hide_default_value = true)]
-    after: i64,
+    #[arg(long, value_name = "SEQ", value_parser = seq())]
+    after: Option<i64>,
     /// Write to this file (0600) instead of stdout
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -162,7 +162,15 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                 &COLUMNS,
                 name,
                 "no audit records",
-            )
+            )?;
+            // Whether there are more only a search through the whole record would tell.
+            if records.len() >= args.limit {
+                let limit = args.limit;
+                progress_line(&format!(
+                    "the newest {limit} are shown, and there may be more: see them with a higher --limit"
+                ));
+            }
+            Ok(())
         }
         Verb::Tail(args) => tail::run(args).await,
         Verb::Export(args) => export(args).await,
@@ -183,17 +191,97 @@ fn lines(records: &[AuditView]) -> Result<String> {
     Ok(text)
 }
 
-/// All records of a filter behind a number, in order, page by page; gives how many there were.
+/// How far records were read, so that those are missed that retention took before they were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    /// The number of the last one, or the one behind which it began; None = it begins with the oldest there is.
+    last: Option<i64>,
+    /// No filter leaves some out. Numbers have no gaps then but those that retention makes.
+    whole: bool,
+}
+
+impl Seen {
+    fn behind(last: Option<i64>, filter: &AuditFilter) -> Self {
+        Self {
+            last,
+            whole: *filter == AuditFilter::default(),
+        }
+    }
+
+    /// Takes the next records in; gives the first and the last number of those that are missing before them.
+    fn take(&mut self, records: &[AuditView]) -> Option<(i64, i64)> {
+        let (first, last) = (records.first()?.seq, records.last()?.seq);
+        let before = self.last.replace(last).filter(|_| self.whole)?;
+        (first - before > 1).then(|| (before + 1, first - 1))
+    }
+
+    /// The same where a filter says nothing by its gaps, for what is removed up to a number.
+    fn removed(&self, up_to: i64) -> Option<(i64, i64)> {
+        let before = self.last.filter(|_| !self.whole)?;
+        (up_to > before).then(|| (before + 1, up_to))
+    }
+}
+
+/// What people are told of records that are missing.
+fn missing((first, last): (i64, i64)) -> String {
+    if first == last {
+        format!("record {first} is missing: the hub's retention removed it")
+    } else {
+        format!("records {first} to {last} are missing: the hub's retention removed them")
+    }
+}
+
+/// The same of those among which a filter may ask for some.
+fn missing_some((first, last): (i64, i64)) -> String {
+    if first == last {
+        format!(
+            "the hub's retention removed record {first}: it is missing if the filter asks for it"
+        )
+    } else {
+        format!(
+            "the hub's retention removed records {first} to {last}: those that the filter asks for are missing"
+        )
+    }
+}
+
+/// Beside the records, which programs read, and not in the line of a ticker.
+fn say(text: &str) {
+    if io::stderr().is_terminal() {
+        progress_line_anew(text);
+    } else {
+        progress_line(text);
+    }
+}
+
+/// Says what retention removed behind a number before a filter's records are read, for their numbers do not show it.
+async fn look_behind(client: &Client, seen: &Seen) -> Result<()> {
+    if seen.whole || seen.last.is_none() {
+        return Ok(());
+    }
+    let removed = client.audit_removed().await?;
+    if let Some(numbers) = removed.and_then(|up_to| seen.removed(up_to)) {
+        say(&missing_some(numbers));
+    }
+    Ok(())
+}
+
+/// All records of a filter behind a number, or from the oldest on, in order, page by page; gives how many there were, and says
+/// which are missing.
 async fn each_behind(
     client: &Client,
     filter: &AuditFilter,
-    after: i64,
+    after: Option<i64>,
     mut take: impl FnMut(&[AuditView]) -> Result<()>,
 ) -> Result<usize> {
-    let (mut place, mut count) = (Some(AuditPlace::After(after)), 0);
+    let mut seen = Seen::behind(after, filter);
+    look_behind(client, &seen).await?;
+    let (mut place, mut count) = (Some(AuditPlace::After(after.unwrap_or(0))), 0);
     while let Some(from) = place {
         let (records, next) = client.audit_page(filter, &from).await?;
         (place, count) = (next, count + records.len());
+        if let Some(numbers) = seen.take(&records) {
+            say(&missing(numbers));
+        }
         take(&records)?;
     }
     Ok(count)
@@ -241,4 +329,72 @@ fn broken(what: &str) -> anyhow::Error {
         "keep the database as it is, and compare it with the last backup or the SIEM's copy",
     )
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn records(seqs: std::ops::RangeInclusive<i64>) -> Vec<AuditView> {
+        let record = |seq: i64| {
+            json!({
+                "seq": seq, "at": "2026-11-21T08:00:00.000Z", "stage": "event", "actor": "hub", "action": "test",
+                "target": "", "requestId": "", "verdict": "allow", "remote": "", "prev": "", "hash": "",
+            })
+        };
+        let read = |seq| serde_json::from_value(record(seq)).unwrap();
+        seqs.map(read).collect()
+    }
+
+    /// Before the first page and between two of them; what was removed before somebody began with the oldest is not missing.
+    #[test]
+    fn what_retention_took_before_it_was_read_is_missed() {
+        let whole = AuditFilter::default();
+        let mut seen = Seen::behind(Some(4_711), &whole);
+        assert_eq!(seen.take(&[]), None);
+        assert_eq!(seen.take(&records(5_001..=5_003)), Some((4_712, 5_000)));
+        assert_eq!(seen.take(&records(5_004..=5_004)), None);
+        assert_eq!(seen.take(&[]), None);
+        assert_eq!(seen.take(&records(5_006..=5_007)), Some((5_005, 5_005)));
+        assert_eq!(seen.last, Some(5_007));
+        let mut oldest = Seen::behind(None, &whole);
+        assert_eq!(oldest.take(&records(5_001..=5_002)), None);
+        assert_eq!(oldest.take(&records(5_004..=5_004)), Some((5_003, 5_003)));
+        let mut none = Seen::behind(Some(0), &whole);
+        assert_eq!(none.take(&records(1..=1)), None);
+    }
+
+    #[test]
+    fn the_gaps_of_a_filter_are_not_taken_for_retention() {
+        let of_ada = AuditFilter {
+            user: Some("ada".to_owned()),
+            ..AuditFilter::default()
+        };
+        let mut seen = Seen::behind(Some(7), &of_ada);
+        let removed = [5, 7, 8, 100].map(|up_to| seen.removed(up_to));
+        assert_eq!(removed, [None, None, Some((8, 8)), Some((8, 100))]);
+        assert_eq!(seen.take(&records(12..=12)), None);
+        assert_eq!(seen.last, Some(12));
+        assert_eq!(Seen::behind(None, &of_ada).removed(100), None);
+    }
+
+    #[test]
+    fn people_are_told_which_are_missing_and_why() {
+        assert_eq!(
+            [missing((7, 7)), missing((4_712, 5_000))],
+            [
+                "record 7 is missing: the hub's retention removed it",
+                "records 4712 to 5000 are missing: the hub's retention removed them",
+            ]
+        );
+        assert_eq!(
+            [missing_some((7, 7)), missing_some((8, 9))],
+            [
+                "the hub's retention removed record 7: it is missing if the filter asks for it",
+                "the hub's retention removed records 8 to 9: those that the filter asks for are missing",
+            ]
+        );
+    }
 }

@@ -60,12 +60,22 @@ fn answered(question: &Question<'_>, from: &mut impl BufRead) -> Result<()> {
 
 /// The command that does not ask, by the words behind `linesman`: at the same hub, with all that was given.
 pub(super) fn whole_command(words: &[&str], connect: &Connect, output: &Output) -> String {
+    let mut words = given(words, connect, output);
+    words.push("--yes".to_owned());
+    command(&words)
+}
+
+/// The same where nothing would be asked.
+pub(super) fn plain_command(words: &[&str], connect: &Connect, output: &Output) -> String {
+    command(&given(words, connect, output))
+}
+
+fn given(words: &[&str], connect: &Connect, output: &Output) -> Vec<String> {
     let words = ["linesman"].iter().chain(words);
     let mut words: Vec<_> = words.map(|word| (*word).to_owned()).collect();
     words.extend(connect.typed());
     words.extend(output.typed());
-    words.push("--yes".to_owned());
-    command(&words)
+    words
 }
 
 /// The command line of these words, as a shell reads it.

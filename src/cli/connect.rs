@@ -1,14 +1,15 @@
 //! Which hub, as whom: flags, then environment, then the session that `login` kept.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
-use super::exit::{Code, Failure};
+use super::exit::{Code, Failure, unread};
 use super::progress;
 use super::session::{self, Session, Sessions, renew};
 use crate::client::{self, Client};
@@ -97,7 +98,7 @@ impl Environment {
         token_file: Option<&'a PathBuf>,
         ca: Option<&'a PathBuf>,
     ) -> (Option<&'a PathBuf>, Option<&'a PathBuf>) {
-        let named = std::env::var_os("LINESMAN_HUB").filter(|named| !named.is_empty());
+        let named = hub_of_environment();
         // One that cannot be read is no other hub's, either.
         let same = |named: &str| canonical(named).is_ok_and(|named| named == hub);
         let other = named.is_some_and(|named| !named.to_str().is_some_and(same));
@@ -106,6 +107,17 @@ impl Environment {
             ca.filter(|_| !(other && self.ca)),
         )
     }
+}
+
+fn hub_of_environment() -> Option<OsString> {
+    std::env::var_os("LINESMAN_HUB").filter(|named| !named.is_empty())
+}
+
+/// The hub that `login` and `logout` are about: their argument, the flag that other verbs take, or what the environment names.
+pub(super) fn named(argument: Option<&str>, flag: Option<&str>) -> Result<Option<String>> {
+    let set = hub_of_environment().map(|named| named.to_string_lossy().into_owned());
+    let named = argument.or(flag).or(set.as_deref());
+    named.map(canonical).transpose()
 }
 
 /// A hub with what is needed to speak to it.
@@ -133,11 +145,13 @@ impl Connect {
 
     /// Puts the hub, its CA and the token together as they are; needs no network.
     pub(super) fn found(&self) -> Result<Access> {
-        let sessions = match session::directory() {
-            Ok(directory) => session::load(&directory)?,
+        let sessions = match session::directory().map(|directory| session::load(&directory)) {
+            Ok(Ok(sessions)) => sessions,
             // Flags and environment may be all that is needed, as in a container without a home.
             Err(_) if self.hub.is_some() => Sessions::default(),
-            Err(e) => return Err(e),
+            // Or beside a file that is damaged.
+            Ok(Err(_)) if self.hub.is_some() && self.token_file.is_some() => Sessions::default(),
+            Ok(Err(e)) | Err(e) => return Err(e),
         };
         let hub = match self.hub.as_ref().or(sessions.current.as_ref()) {
             Some(hub) => canonical(hub)?,
@@ -261,7 +275,7 @@ pub(super) fn client_to(
 }
 
 /// One spelling for one hub.
-pub(super) fn canonical(hub: &str) -> Result<String> {
+fn canonical(hub: &str) -> Result<String> {
     Ok(client::address(hub)?
         .as_str()
         .trim_end_matches('/')
@@ -348,11 +362,11 @@ pub(super) fn read_proxy(path: &Path) -> Result<Secret<String>> {
 
 fn read_secret(path: &Path, what: &str, next: &str) -> Result<Secret<String>> {
     let read = if is_stdin(path) {
-        read_bounded(std::io::stdin(), MAX_TOKEN_FILE)
-            .with_context(|| format!("read the {what} from stdin"))?
+        let read = read_bounded(std::io::stdin(), MAX_TOKEN_FILE);
+        read.map_err(|e| unread(&format!("read the {what} from stdin"), &e))?
     } else {
         let file = fs::File::open(path).and_then(|file| read_bounded(file, MAX_TOKEN_FILE));
-        file.with_context(|| format!("read the {what} file {}", path.display()))?
+        file.map_err(|e| unread(&format!("read the {what} file {}", path.display()), &e))?
     };
     let text = read.as_deref().map(str::trim).unwrap_or_default();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_graphic()) {
@@ -370,7 +384,7 @@ fn read_secret(path: &Path, what: &str, next: &str) -> Result<Secret<String>> {
 
 pub(super) fn read_ca(path: &Path) -> Result<String> {
     let file = fs::File::open(path).and_then(|file| read_bounded(file, MAX_CA_FILE));
-    let read = file.with_context(|| format!("read the CA file {}", path.display()))?;
+    let read = file.map_err(|e| unread(&format!("read the CA file {}", path.display()), &e))?;
     read.ok_or_else(|| {
         let holds = format!("{} holds more than {MAX_CA_FILE} bytes", path.display());
         let next = "name a PEM file with the CA alone: what is cut off would not be trusted";
@@ -419,5 +433,15 @@ mod tests {
         let said = usage(read_ca(&path).unwrap_err());
         assert!(said.ends_with("holds more than 1048576 bytes"), "{said}");
         fs::remove_file(&path).unwrap();
+        // One that is not there is as wrong a command line; it ended with another code.
+        let shown = path.display();
+        for (error, what) in [
+            (read_token(&path).unwrap_err(), "token"),
+            (read_ca(&path).unwrap_err(), "CA"),
+        ] {
+            let said = usage(error);
+            let begins = format!("read the {what} file {shown}: ");
+            assert!(said.starts_with(&begins), "{said}");
+        }
     }
 }

@@ -250,7 +250,7 @@ fn tried<T>(
             name,
             ok: false,
             found: e.to_string(),
-            fix: e.next(),
+            fix: e.mend(),
         },
     }
 }

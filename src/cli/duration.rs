@@ -39,6 +39,17 @@ pub(super) fn at_least(text: &str, least: Duration, why: &str) -> Result<Duratio
     Ok(length)
 }
 
+/// A word that is no length of time. One such is meant for `--wait`, whose value stands behind `=`: behind a blank it would be the next
+/// argument.
+pub(super) fn other(text: &str) -> Result<String, String> {
+    match parse(text) {
+        Ok(_) => Err(format!(
+            "'{text}' is a length of time; where it is meant for --wait, write --wait={text}"
+        )),
+        Err(_) => Ok(text.to_owned()),
+    }
+}
+
 /// The shortest form that says it exactly.
 pub(super) fn show(length: Duration) -> String {
     let seconds = length.as_secs();
@@ -79,6 +90,15 @@ mod tests {
     fn a_number_without_its_unit_is_asked_back() {
         let expected = "'400' has no unit; write 400s, 400m, 400h or 400d";
         assert_eq!(parse("400"), Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn a_length_of_time_is_no_version_and_no_registry() {
+        let told = "'15m' is a length of time; where it is meant for --wait, write --wait=15m";
+        assert_eq!(other("15m"), Err(told.to_owned()));
+        for text in ["2.9.5", "v3.2.6", "builtin", "r.example.org:5000/5m", "15"] {
+            assert_eq!(other(text), Ok(text.to_owned()));
+        }
     }
 
     #[test]

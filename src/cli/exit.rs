@@ -95,6 +95,12 @@ fn next(error: &anyhow::Error) -> String {
     "run it again with --log debug, which says more".to_owned()
 }
 
+/// A file that the command line names and that cannot be read: as wrong as one that holds something else. `doing` names it.
+pub(super) fn unread(doing: &str, error: &io::Error) -> Failure {
+    let next = of_system(error.kind());
+    Failure::new(Code::Usage, format!("{doing}: {error}"), next)
+}
+
 /// What a person does about what the system refused; the error's text names the file.
 fn of_system(kind: io::ErrorKind) -> &'static str {
     match kind {
@@ -170,6 +176,7 @@ mod tests {
         .into()
     }
 
+    /// H59
     #[test]
     fn the_hubs_answers_become_exit_codes() {
         for (status, expected) in [
@@ -217,11 +224,16 @@ mod tests {
             io::ErrorKind::Other,
         ] {
             let error = Err::<(), _>(io::Error::from(kind))
-                .context("read the CA file ca.crt")
+                .context("write adopt.yaml")
                 .unwrap_err();
             assert_eq!(
                 (code(&error), next(&error)),
                 (Code::Failed, of_system(kind).to_owned())
+            );
+            let given = unread("read the CA file ca.crt", &io::Error::from(kind));
+            assert_eq!(
+                (given.code, given.next.as_str()),
+                (Code::Usage, of_system(kind))
             );
         }
         assert!(!next(&anyhow::anyhow!("other")).is_empty());
@@ -241,6 +253,7 @@ mod tests {
         );
     }
 
+    /// H59
     #[test]
     fn a_hub_that_cannot_be_reached_is_seven() {
         let cause = client::Cause::Refused("connection refused".to_owned());

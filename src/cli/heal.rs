@@ -27,11 +27,12 @@ pub(super) enum Verb {
 
 const LIST: &str = "\
 RESULT is open while the fault lasts, then healed; reported (no step was safe: NEXT of -o wide is for people);
-or failed (closed by hand, its agent is gone, or the other engine took over). What each CLASS is:
+or failed (closed by hand, its agent is gone, or the other engine took over). What each FAULT is:
 docs/faults.md.
 
 Examples:
   linesman heal list
+  linesman heal list --open                      # what is wrong now, in all clusters
   linesman heal list eu1 --limit 10 -o wide      # with what a person should do";
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,10 @@ Examples:
 pub(super) struct ListArgs {
     /// Of this cluster only
     cluster: Option<ClusterName>,
-    /// At most this many
+    /// Those alone that are not over: open, or reported and still so
+    #[arg(long)]
+    open: bool,
+    /// At most this many, the newest; that there are more is said on stderr
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count())]
     limit: usize,
     #[command(flatten)]
@@ -114,21 +118,7 @@ const COLUMNS: [Column<ToldHeal>; 14] = [
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
-        Verb::List(args) => {
-            let heals = args
-                .connect
-                .client()
-                .await?
-                .heals(args.cluster.as_ref(), args.limit)
-                .await?;
-            list(
-                args.output.output,
-                &heals,
-                &COLUMNS,
-                |h| h.heal.id.clone(),
-                "nothing had to be healed",
-            )
-        }
+        Verb::List(args) => newest(&args).await,
         Verb::Show(args) => {
             let heal = &named(&args.connect.client().await?, &args.id).await?;
             emit(&match args.output.output {
@@ -139,6 +129,27 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         }
         Verb::Close(args) => close(&args).await,
     }
+}
+
+async fn newest(args: &ListArgs) -> Result<()> {
+    let client = args.connect.client().await?;
+    let of = args.cluster.as_ref();
+    // One more than is shown tells whether there are more.
+    let asked = args.limit.saturating_add(1);
+    let (mut heals, none) = if args.open {
+        let heals = client.heals_not_over(of, asked).await?;
+        (heals, "nothing is open")
+    } else {
+        (client.heals(of, asked).await?, "nothing had to be healed")
+    };
+    let more = heals.len() > args.limit;
+    heals.truncate(args.limit);
+    let name = |h: &ToldHeal| h.heal.id.clone();
+    list(args.output.output, &heals, &COLUMNS, name, none)?;
+    if more {
+        progress_line(&output::cut(args.limit));
+    }
+    Ok(())
 }
 
 async fn close(args: &CloseArgs) -> Result<()> {

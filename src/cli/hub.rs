@@ -24,6 +24,7 @@ mod config;
 pub(super) mod database;
 mod notify;
 mod oidc;
+mod requests;
 mod rotate;
 mod values;
 
@@ -33,11 +34,12 @@ use config::config;
 use database::DatabaseArgs;
 use notify::NotifyArgs;
 use oidc::OidcArgs;
+use requests::RequestArgs;
 use values::{agent_image, offline_after, refused};
 
 const EXAMPLES: &str = "\
 Examples:
-  linesman hub --data ./hub --agent-image registry.example.org/linesman:0.1.0
+  linesman hub --data ./hub --agent-image registry.example.org/linesman-agent:0.1.0
   linesman hub --url https://hub.example.org --tls-cert tls.crt --tls-key tls.key --agent-image …
 
 The first start makes a CA, the signing keys, the catalog and an admin token in the data directory, and prints
@@ -148,6 +150,8 @@ pub struct Args {
     /// which take what is new meanwhile
     #[arg(long, env = "LINESMAN_DRAIN", value_name = "TIME", value_parser = duration::parse)]
     drain: Option<Duration>,
+    #[command(flatten)]
+    requests: RequestArgs,
     /// Which clusters may take Git over their lines: `auto`, also those whose agents find no route to the Git host;
     /// `asked`, only those for which an operator chose it
     #[arg(long, env = "LINESMAN_GIT_OVER_LINE", value_name = "WHICH", value_enum)]

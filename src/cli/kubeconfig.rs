@@ -181,8 +181,11 @@ fn default_path() -> Result<PathBuf> {
     {
         return Ok(first);
     }
-    let home = std::env::var_os("HOME")
-        .context("find ~/.kube/config: HOME is not set; use --into FILE")?;
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let home = home.ok_or_else(|| {
+        let what = "~/.kube/config has no place: HOME is not set";
+        Failure::new(Code::Failed, what, "name the file: --into FILE")
+    })?;
     Ok(Path::new(&home).join(".kube/config"))
 }
 

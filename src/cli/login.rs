@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::connect::{Access, Environment, canonical, client_to, read_ca, read_code, read_token};
+use super::connect::{Access, Environment, client_to, named, read_ca, read_code, read_token};
 use super::exit::{Code, Failure};
 use super::output::progress_line;
 use super::session::{self, Session};
@@ -21,18 +21,21 @@ Examples:
   linesman login https://hub.example.org:8443 --token-file admin.token --ca ca.crt
   pass show linesman | linesman login hub.example.org --token-file -
 
-The session is kept in $XDG_STATE_HOME/linesman (0600) and renewed by itself until it ends. LINESMAN_HUB,
-LINESMAN_TOKEN_FILE and LINESMAN_CA_FILE take its place where they are set; beside a LINESMAN_HUB that is
-another hub than the one that is asked, token and CA of the environment are not used.";
+The session is kept in $XDG_STATE_HOME/linesman, ~/.local/state/linesman where that is not set (0600), and
+renewed by itself until it ends. LINESMAN_HUB, LINESMAN_TOKEN_FILE and LINESMAN_CA_FILE take its place where
+they are set; beside a LINESMAN_HUB that is another hub than the one that is asked, token and CA of the
+environment are not used.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     environment: Environment,
-    /// The hub's address, `https://HOST[:PORT]`
-    #[arg(env = "LINESMAN_HUB", hide_env_values = true)]
-    hub: String,
+    /// The hub's address, `https://HOST[:PORT]`; without it, that of `LINESMAN_HUB`
+    hub: Option<String>,
+    /// The same, as other verbs take it
+    #[arg(long = "hub", value_name = "URL", conflicts_with = "hub")]
+    flag: Option<String>,
     /// Show a code to type in a browser on any machine, instead of opening one here
     #[arg(long, conflicts_with = "no_browser")]
     device: bool,
@@ -61,7 +64,10 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
-    let hub = canonical(&args.hub)?;
+    let hub = named(args.hub.as_deref(), args.flag.as_deref())?.ok_or_else(|| {
+        let next = "name it: linesman login https://HUB";
+        Failure::new(Code::Usage, "no hub to log in to is named", next)
+    })?;
     let directory = session::directory()?;
     let (token_file, ca) = (args.token_file.as_ref(), args.ca.as_ref());
     let (token_file, ca) = args.environment.for_hub(&hub, token_file, ca);

@@ -1,11 +1,12 @@
 //! `linesman logout`: ends and forgets a session. A token that was given by file stays valid at the hub.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::timeout;
 
-use super::connect::{canonical, client_to};
+use super::connect::{client_to, named};
 use super::output::progress_line;
 use super::session::{self, Session};
 use crate::wire::api::EndSession;
@@ -15,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 The hub ends the session; one that is away is waited for 5s, and the session ends there by itself. A token
-that was given by --token-file is forgotten here and stays valid: linesman token revoke ID.
+that was given by --token-file is forgotten here and stays valid: linesman token revoke ID. --all forgets
+what cannot be read, too.
 
 Examples:
   linesman logout
@@ -24,34 +26,30 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The hub to log out of; without it, the hub of the last login
+    /// The hub to log out of; without it, that of `LINESMAN_HUB`, or of the last login
     hub: Option<String>,
+    /// The same, as other verbs take it
+    #[arg(long = "hub", value_name = "URL", conflicts_with = "hub")]
+    flag: Option<String>,
     /// Forget the sessions of all hubs
-    #[arg(long, conflicts_with = "hub")]
+    #[arg(long, conflicts_with_all = ["hub", "flag"])]
     all: bool,
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
     let directory = session::directory()?;
-    let named = args.hub.as_deref().map(canonical).transpose()?;
-    let mut gone: Vec<(String, Session)> = Vec::new();
-    session::change(&directory, |sessions| {
-        let leaves: Vec<String> = if args.all {
-            sessions.hubs.keys().cloned().collect()
-        } else {
-            named
-                .clone()
-                .or_else(|| sessions.current.clone())
-                .into_iter()
-                .collect()
+    let gone: Vec<(String, Session)> = if args.all {
+        let Some(sessions) = session::forget(&directory)? else {
+            progress_line(
+                "what was kept could not be read and is forgotten; at the hubs it ends by itself",
+            );
+            return Ok(());
         };
-        for hub in leaves {
-            gone.extend(sessions.hubs.remove_entry(&hub));
-            if sessions.current.as_ref() == Some(&hub) {
-                sessions.current = None;
-            }
-        }
-    })?;
+        sessions.hubs.into_iter().collect()
+    } else {
+        let hub = named(args.hub.as_deref(), args.flag.as_deref())?;
+        leave(&directory, hub)?.into_iter().collect()
+    };
     if gone.is_empty() {
         progress_line("no session was kept");
         return Ok(());
@@ -68,6 +66,21 @@ pub(super) async fn run(args: Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Forgets the session of this hub, or of the last login's.
+fn leave(directory: &Path, hub: Option<String>) -> Result<Option<(String, Session)>> {
+    let mut gone = None;
+    session::change(directory, |sessions| {
+        let Some(hub) = hub.or_else(|| sessions.current.clone()) else {
+            return;
+        };
+        gone = sessions.hubs.remove_entry(&hub);
+        if sessions.current.as_ref() == Some(&hub) {
+            sessions.current = None;
+        }
+    })?;
+    Ok(gone)
 }
 
 async fn end(hub: &str, session: &Session, refresh: &str) -> Result<()> {

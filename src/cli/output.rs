@@ -226,6 +226,11 @@ pub(super) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// That a list of the newest so many leaves out older ones.
+pub(super) fn cut(limit: usize) -> String {
+    format!("there are more than the newest {limit}: see them with a higher --limit")
+}
+
 /// Colours are for terminals, and not where `NO_COLOR` is set.
 pub(super) fn paints(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
@@ -295,6 +300,7 @@ mod tests {
         .unwrap()
     }
 
+    /// H59
     #[test]
     fn a_list_prints_in_each_form() {
         assert_eq!(

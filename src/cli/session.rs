@@ -1,5 +1,5 @@
-//! The sessions that `login` keeps: `$XDG_STATE_HOME/linesman/sessions.json`, 0600, replaced whole under a file
-//! lock, so that parallel kubectl processes never read half of it.
+//! The sessions that `login` keeps: `$XDG_STATE_HOME/linesman/sessions.json` (`~/.local/state` where that is not set), 0600,
+//! replaced whole under a file lock, so that parallel kubectl processes never read half of it.
 
 pub(super) mod renew;
 
@@ -9,8 +9,10 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+
+use super::exit::{Code, Failure};
 
 /// What a login left: enough to speak to the hub again.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,12 +58,15 @@ pub(super) fn directory() -> Result<PathBuf> {
             .map(PathBuf::from)
             .filter(|p| p.is_absolute())
     };
-    match set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state"))) {
-        Some(state) => Ok(state.join("linesman")),
-        None => bail!(
-            "neither XDG_STATE_HOME nor HOME is set; set one, or use LINESMAN_HUB and LINESMAN_TOKEN_FILE"
-        ),
-    }
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    let state = state.ok_or_else(|| {
+        Failure::new(
+            Code::Failed,
+            "sessions have no place: neither XDG_STATE_HOME nor HOME names a directory",
+            "set one of them, or use no session: LINESMAN_HUB and LINESMAN_TOKEN_FILE",
+        )
+    })?;
+    Ok(state.join("linesman"))
 }
 
 /// Makes our directory, for the user alone.
@@ -73,7 +78,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<()> {
         .with_context(|| format!("make {}", directory.display()))
 }
 
-/// No file is no session.
+/// No file is no session. One that holds something else is a [`Failure`].
 pub(super) fn load(directory: &Path) -> Result<Sessions> {
     let path = directory.join("sessions.json");
     let text = match fs::read(&path) {
@@ -81,23 +86,47 @@ pub(super) fn load(directory: &Path) -> Result<Sessions> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Sessions::default()),
         Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
     };
-    serde_json::from_slice(&text)
-        .with_context(|| format!("read {} (delete it and log in again)", path.display()))
+    serde_json::from_slice(&text).map_err(|error| {
+        let what = format!("{} does not hold sessions: {error}", path.display());
+        let next = "forget all that it held: linesman logout --all; then log in again";
+        Failure::new(Code::Failed, what, next).into()
+    })
 }
 
 /// Changes the sessions while no other process does.
 pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Sessions)) -> Result<()> {
-    make_directory(directory)?;
-    let lock = directory.join("sessions.lock");
-    let guard = private()
-        .open(&lock)
-        .with_context(|| format!("open {}", lock.display()))?;
-    guard
-        .lock()
-        .with_context(|| format!("lock {}", lock.display()))?;
+    let _alone = alone(directory)?;
     let mut sessions = load(directory)?;
     change(&mut sessions);
-    let text = serde_json::to_vec_pretty(&sessions).context("encode the sessions")?;
+    keep(directory, &sessions)
+}
+
+/// Forgets all sessions while no other process changes them, and gives them; none where the file does not hold any that can be read.
+pub(super) fn forget(directory: &Path) -> Result<Option<Sessions>> {
+    let _alone = alone(directory)?;
+    let sessions = match load(directory) {
+        Ok(sessions) => Some(sessions),
+        Err(error) if error.is::<Failure>() => None,
+        Err(error) => return Err(error),
+    };
+    keep(directory, &Sessions::default())?;
+    Ok(sessions)
+}
+
+/// A lock on the sessions, until it is dropped.
+fn alone(directory: &Path) -> Result<File> {
+    make_directory(directory)?;
+    let path = directory.join("sessions.lock");
+    let lock = private()
+        .open(&path)
+        .with_context(|| format!("open {}", path.display()))?;
+    lock.lock()
+        .with_context(|| format!("lock {}", path.display()))?;
+    Ok(lock)
+}
+
+fn keep(directory: &Path, sessions: &Sessions) -> Result<()> {
+    let text = serde_json::to_vec_pretty(sessions).context("encode the sessions")?;
     replace(&directory.join("sessions.json"), &text)
 }
 

@@ -28,14 +28,39 @@ fn the_agent_is_parsed_alone_as_among_all_verbs() {
         assert!(OfAgent::try_parse_from(&args).is_ok(), "{args:?}");
         let among_all = Cli::try_parse_from(&args).unwrap();
         assert_eq!(
-            format!("{:?}", parse(args).unwrap()),
+            format!("{:?}", parse(&args).unwrap()),
             format!("{among_all:?}")
         );
     }
     for wrong in ["--nonsense", "--help"] {
-        let said = parse(given(&[wrong])).unwrap_err().to_string();
+        let said = parse(&given(&[wrong])).unwrap_err().to_string();
         let full = Cli::try_parse_from(given(&[wrong])).unwrap_err();
         assert_eq!(said, full.to_string());
+    }
+}
+
+/// Of every flag of every verb.
+#[test]
+fn a_variable_that_is_empty_gives_no_flag_its_value() {
+    fn variables(command: &clap::Command) -> usize {
+        let own = command.get_arguments().filter(|a| a.get_env().is_some());
+        own.count() + command.get_subcommands().map(variables).sum::<usize>()
+    }
+    let left = |empty: bool| variables(&without(Cli::command(), &|_| empty));
+    assert_eq!((left(true), left(false)), (0, variables(&Cli::command())));
+}
+
+/// `--wait 15m` waited for its default, and 15m was another version, registry or Git host.
+#[test]
+fn a_time_behind_a_blank_is_asked_back_where_a_name_would_fit() {
+    for verb in [
+        &["engine", "set", "eu1", "flux"][..],
+        &["engine", "mirror", "--cluster", "eu1"],
+        &["githost", "rotate-host-key"],
+    ] {
+        let args = [&["linesman"][..], verb, &["--wait", "15m"]].concat();
+        let said = Cli::try_parse_from(args).unwrap_err().to_string();
+        assert!(said.contains("write --wait=15m"), "{said}");
     }
 }
 
@@ -193,6 +218,23 @@ fn the_printed_reference_is_todays() {
     );
 }
 
+/// What no flag names.
+const ENVIRONMENT: &str = "
+## Environment
+
+A flag that may come from a variable names it (`Or LINESMAN_…`). The flag counts before its variable, and a variable that is empty counts as one that is not set. Besides, these are read:
+
+| variable | what for |
+|---|---|
+| `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` | the proxy of each HTTPS connection that the verbs and the hub make: to the hub, for `engine import`, to the identity provider, for `--audit-webhook`, `--notify-url` and `--notify-slack-url-file`. In small letters they count, too. An agent goes by `cluster add --https-proxy` and `--no-proxy` alone |
+| `SSL_CERT_FILE`, `SSL_CERT_DIR` | where the system's roots are, for all that is given no CA |
+| `XDG_STATE_HOME`, `HOME` | where `login` keeps sessions and `catalog clone` its keys: `$XDG_STATE_HOME/linesman`, else `~/.local/state/linesman` |
+| `KUBECONFIG` | `kubeconfig --merge` writes into the first file that it names, else into `~/.kube/config`; an agent outside a cluster reaches that by it |
+| `BROWSER`, `DISPLAY`, `WAYLAND_DISPLAY` | which program `login` opens the browser with, and whether one can come up here |
+| `NO_COLOR` | no colours on a terminal |
+| `PATH` | where `git` is; `kubeconfig` names the program by its full path where it is not found there |
+";
+
 fn reference(root: &clap::Command) -> String {
     let mut parts = vec![
         "# The command line\n\nMade from the program's own grammar; a test keeps it so. \
@@ -205,6 +247,7 @@ fn reference(root: &clap::Command) -> String {
     let whoami = root.find_subcommand("whoami").unwrap();
     parts.push("\nWhere a verb names them below, these are the same for each:\n\n".to_owned());
     parts.extend(whoami.get_arguments().filter(|a| is_shared(a)).map(line));
+    parts.push(ENVIRONMENT.to_owned());
     parts.extend(subcommands(root).map(|sub| verb(sub, "linesman")));
     parts.concat()
 }

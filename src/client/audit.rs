@@ -111,6 +111,15 @@ impl Client {
         self.get_bytes("read the audit", &path, &query).await
     }
 
+    /// The number of the last record that retention removed; None = it removed none.
+    pub async fn audit_removed(&self) -> Result<Option<i64>, Error> {
+        // Where records were removed, the signature of that is the first one.
+        let path = ["v1", "audit", "anchors"];
+        let first: Vec<AnchorView> = self.list("read the audit's anchors", &path, &[], 1).await?;
+        let start = first.into_iter().find(|anchor| anchor.start);
+        Ok(start.map(|anchor| anchor.seq))
+    }
+
     /// The hub's signatures under the chain, in the order of their records.
     pub async fn audit_anchors(&self) -> Result<Vec<AnchorView>, Error> {
         let path = ["v1", "audit", "anchors"];

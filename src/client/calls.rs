@@ -285,6 +285,18 @@ impl Client {
             .await
     }
 
+    /// Of those that are not over the newest `limit`.
+    pub async fn heals_not_over(
+        &self,
+        cluster: Option<&ClusterName>,
+        limit: usize,
+    ) -> Result<Vec<ToldHeal>, Error> {
+        let mut filter = of_cluster(cluster);
+        filter.push(("open", true.to_string()));
+        self.list("list open heals", &["v1", "heals"], &filter, limit)
+            .await
+    }
+
     /// Ends a heal by hand; gives it as it is then.
     pub async fn close_heal(&self, id: &str, reason: &str) -> Result<ToldHeal, Error> {
         let asked = HealCloseRequest {

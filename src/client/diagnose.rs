@@ -36,16 +36,28 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
+    /// What a person does next.
     pub fn next(&self, hub: &str) -> String {
+        let mend = self.mend(hub);
+        match self {
+            Self::Refused(_) | Self::Timeout | Self::Lost(_) => {
+                format!("{mend}; 'linesman doctor' looks closer")
+            }
+            Self::Dns(_)
+            | Self::UntrustedIssuer
+            | Self::Certificate(_)
+            | Self::Tls(_)
+            | Self::Proxy(_) => mend,
+        }
+    }
+
+    /// The same for whoever runs `linesman doctor` already.
+    pub fn mend(&self, hub: &str) -> String {
         match self {
             Self::Dns(_) => format!("check the name in {hub}, and this machine's DNS"),
-            Self::Refused(_) => format!(
-                "check that the hub runs and listens at {hub}; 'linesman doctor' looks closer"
-            ),
+            Self::Refused(_) => format!("check that the hub runs and listens at {hub}"),
             Self::Timeout | Self::Lost(_) => {
-                format!(
-                    "check the way to {hub} (firewall, HTTPS_PROXY); 'linesman doctor' looks closer"
-                )
+                format!("check the way to {hub} (firewall, HTTPS_PROXY)")
             }
             Self::UntrustedIssuer => {
                 "give the hub's CA with --ca FILE (the hub keeps it in <data>/ca.crt)".to_owned()

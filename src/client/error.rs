@@ -42,9 +42,31 @@ pub enum Error {
     Session(#[source] anyhow::Error),
 }
 
+/// The kind of a problem that was read out of a Kubernetes `Status`.
+pub(super) const OF_STATUS: &str = "urn:linesman:problem:kubernetes-status";
+/// Under this name it has the rule by which a hop of the line refused the request.
+pub(super) const RULE: &str = "rule";
+
 impl Error {
     /// What a person does next.
     pub fn next(&self) -> String {
+        match self {
+            Self::Unreachable { hub, cause, .. } => cause.next(hub),
+            Self::Refused { problem, .. } if is_of_the_cluster(problem) => {
+                "run: linesman doctor --cluster NAME".to_owned()
+            }
+            Self::Refused { .. }
+            | Self::Address { .. }
+            | Self::Ca(_)
+            | Self::Tls(_)
+            | Self::Answer { .. }
+            | Self::Gateway { .. }
+            | Self::Session(_) => self.mend(),
+        }
+    }
+
+    /// The same for whoever runs `linesman doctor` already.
+    pub fn mend(&self) -> String {
         match self {
             Self::Address { .. } => "give it as https://HOST[:PORT]".to_owned(),
             Self::Ca(_) => {
@@ -55,8 +77,12 @@ impl Error {
                 "install the package ca-certificates, or give the hub's CA with --ca FILE"
                     .to_owned()
             }
-            Self::Unreachable { hub, cause, .. } => cause.next(hub),
+            Self::Unreachable { hub, cause, .. } => cause.mend(hub),
             Self::Refused { problem, .. } if !problem.next.is_empty() => problem.next.clone(),
+            Self::Refused { problem, .. } if is_of_the_cluster(problem) => {
+                "the cluster's API server says so itself: see its log, and the cluster's RBAC"
+                    .to_owned()
+            }
             Self::Refused { problem, .. } => {
                 format!("look for request {} in the hub's log", problem.request_id)
             }
@@ -68,6 +94,14 @@ impl Error {
             }
             Self::Session(_) => "run: linesman login".to_owned(),
         }
+    }
+
+    /// The rule by which a hop of the line refused the request; `None` = none of them did.
+    pub fn rule(&self) -> Option<&str> {
+        let Self::Refused { problem, .. } = self else {
+            return None;
+        };
+        problem.more.get(RULE).map(String::as_str)
     }
 
     pub fn status(&self) -> Option<StatusCode> {
@@ -95,6 +129,11 @@ impl Error {
             | Self::Session(_) => false,
         }
     }
+}
+
+/// Whether an API server answered through the line, which names no next action.
+fn is_of_the_cluster(problem: &Problem) -> bool {
+    problem.kind == OF_STATUS && problem.next.is_empty()
 }
 
 /// Whether it says that a later try may be served.

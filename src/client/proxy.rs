@@ -35,7 +35,8 @@ impl Way {
     fn of_environment() -> Self {
         let mut lists = ["NO_PROXY", "no_proxy"]
             .into_iter()
-            .filter_map(std::env::var_os);
+            .filter_map(std::env::var_os)
+            .filter(|list| !list.is_empty());
         let list = lists.next().unwrap_or_default();
         Self::new(Matcher::from_system(), &list.to_string_lossy())
     }

@@ -78,4 +78,38 @@ fn a_kubernetes_status_is_a_refusal_with_its_next_action() {
     let error = client.refusal("reach eu1", StatusCode::BAD_GATEWAY, body);
     assert_eq!(error.to_string(), "reach eu1: agent: no token");
     assert_eq!(error.next(), "create it (request r1)");
+    assert_eq!(error.rule(), None);
+    let body = br#"{"kind":"Status","code":403,"message":"hub: ada has no grant; ask (request r1)","reason":"Forbidden",
+        "details":{"causes":[{"reason":"NoGrant","message":"ada has no grant","field":"hub"}]}}"#;
+    let error = client.refusal("reach eu1", StatusCode::FORBIDDEN, body);
+    assert_eq!(error.rule(), Some("NoGrant"));
+    let Error::Refused { problem, .. } = error else {
+        panic!("a refusal");
+    };
+    assert_eq!((&*problem.hop, &*problem.next), ("hub", "ask (request r1)"));
+}
+
+/// It was sent to itself.
+#[test]
+fn whoever_runs_doctor_is_not_told_to_run_it() {
+    provider();
+    let client = Client::new(address("hub").unwrap(), None, None).unwrap();
+    let body = br#"{"kind":"Status","code":403,"message":"ada may not","reason":"Forbidden"}"#;
+    let by_cluster = client.refusal("reach eu1", StatusCode::FORBIDDEN, body);
+    let unreachable = |cause| Error::Unreachable {
+        operation: "list clusters".to_owned(),
+        hub: "https://hub".to_owned(),
+        cause,
+    };
+    for error in [
+        by_cluster,
+        unreachable(Cause::Refused("no".to_owned())),
+        unreachable(Cause::Timeout),
+        unreachable(Cause::Lost("cut".to_owned())),
+    ] {
+        assert!(error.next().contains("linesman doctor"), "{error}");
+        assert!(!error.mend().contains("doctor"), "{error}");
+    }
+    let dns = unreachable(Cause::Dns("no".to_owned()));
+    assert_eq!(dns.next(), dns.mend());
 }

@@ -74,7 +74,8 @@ pub fn reaching<'a>(
     Ok(held)
 }
 
-const NO_GRANT: &str = "NoGrant";
+/// The rule of a denial for want of a grant.
+pub const NO_GRANT: &str = "NoGrant";
 
 pub fn no_grant(user: &str, cluster: &str) -> Denied {
     Denied {

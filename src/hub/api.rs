@@ -246,11 +246,10 @@ impl Caller {
         }
         let reason = format!("{} lacks the role {}", self.user.name, role.as_str());
         let entry = Entry {
-            verdict: Verdict::Deny,
             reason: Some(reason.clone()),
             ..self.entry(action, None, "")
         };
-        hub.audit.event(entry).await?;
+        hub.audit.denied(entry).await?;
         let (reason, next) = match self.user.lapsed {
             None => (reason, "ask a hub admin for the role"),
             Some(why) => (format!("{reason}; {why}"), auth::LOG_IN),

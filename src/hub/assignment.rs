@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::hub::incident::Incident;
 use crate::hub::signers::Signer;
-use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError};
+use crate::hub::store::{Cluster, ClusterKey, Images, KeyKind, KeyState, StoreError};
 use crate::hub::{Hub, rotation};
 use crate::keys;
 use crate::manifests::{GIT_SERVICE, NAMESPACE};
@@ -21,6 +21,7 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
     let (line_url, by_line) = by_line(&hub.catalog.url, &direct);
     let via = cluster.via();
     let said = hub.says();
+    let images = images(hub, cluster).await?;
     let mut assignment = Assignment {
         cluster: ClusterRef {
             name: cluster.name.clone(),
@@ -47,7 +48,8 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
             version: cluster.engine_version.clone(),
             bundle: cluster.bundle.clone(),
             size: bundle.map_or(0, |b| b.size),
-            registry: registry(hub, cluster).await?,
+            registry: Some(images.registry).filter(|r| !r.is_empty()),
+            pull_secret: images.pull_secret,
             within: cluster.engine_within,
             change: cluster.engine_change,
         },
@@ -84,13 +86,12 @@ async fn signers(hub: &Hub) -> Result<Vec<SignerRef>, StoreError> {
     Ok(all.into_iter().map(told).collect())
 }
 
-/// Whence the engine's images come, where that is not as its bundle says.
-pub async fn registry(hub: &Hub, cluster: &Cluster) -> Result<Option<String>, StoreError> {
-    let registry = match &cluster.image_registry {
-        Some(own) => Some(own.clone()),
-        None => hub.store.default_registry().await?,
-    };
-    Ok(registry.filter(|r| !r.is_empty()))
+/// Whence the engine's images come: as is said for the cluster, or for all.
+pub async fn images(hub: &Hub, cluster: &Cluster) -> Result<Images, StoreError> {
+    match cluster.images() {
+        Some(own) => Ok(own),
+        None => Ok(hub.store.default_registry().await?.unwrap_or_default()),
+    }
 }
 
 /// The catalog's URL at the agent's Service, and the host's keys under both names.

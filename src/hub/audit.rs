@@ -24,10 +24,10 @@ mod writer;
 pub use chain::{hash, verify};
 pub use writer::{Chain, start};
 
-use refusals::Refusals;
+use refusals::Counted;
 
 /// Records in the queue and requests that are open, together. Each open request holds the place of its close.
-const PLACES: usize = 65_536;
+pub(super) const PLACES: usize = 65_536;
 /// How often it is looked which counted refusals are due.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -76,7 +76,7 @@ pub struct AuditError;
 pub struct Audit {
     queue: mpsc::Sender<Command>,
     head: watch::Receiver<i64>,
-    refusals: Arc<Mutex<Refusals>>,
+    refusals: Arc<Mutex<Counted>>,
 }
 
 /// An allowed request under way. Dropped without [`Opened::close`], it is recorded as interrupted.
@@ -153,8 +153,24 @@ impl Audit {
             ..entry
         };
         let now = Instant::now().into_std();
-        let first = self.refusals().note(entry, now);
-        match first {
+        let first = self.refusals().unknown(entry, now);
+        self.event_if(first).await
+    }
+
+    /// Records that a user was refused who is known. Where that user's refusals come in a flood they are counted only, for
+    /// [`Audit::tell_refusals`].
+    pub async fn denied(&self, entry: Entry) -> Result<(), AuditError> {
+        let entry = Entry {
+            verdict: Verdict::Deny,
+            ..entry
+        };
+        let now = Instant::now().into_std();
+        let first = self.refusals().user(entry, now);
+        self.event_if(first).await
+    }
+
+    async fn event_if(&self, entry: Option<Entry>) -> Result<(), AuditError> {
+        match entry {
             Some(entry) => self.event(entry).await,
             None => Ok(()),
         }
@@ -178,7 +194,7 @@ impl Audit {
         }
     }
 
-    fn refusals(&self) -> std::sync::MutexGuard<'_, Refusals> {
+    fn refusals(&self) -> std::sync::MutexGuard<'_, Counted> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 use time::{Duration, OffsetDateTime};
 
 use crate::wire::report::{
-    Condition, ConditionType, Phase, Status, StepName, StepReport, StepState,
+    Condition, ConditionType, Phase, Status, StepName, StepReport, StepState, Weight, weights,
 };
 
 /// A line counts as dead 25 s after its last byte; this long after that without a new one the cluster is offline.
@@ -55,12 +55,15 @@ pub fn beat(
 
 /// The one word for a cluster, worst first: a conflict hides an outage, an outage hides a fault.
 pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
-    let is = |kind, status| {
+    let is = |kind| {
         seen.conditions
             .iter()
-            .any(|c| c.kind == kind && c.status == status)
+            .any(|c| c.kind == kind && c.status == Status::True)
     };
-    if is(ConditionType::JoinConflict, Status::True) {
+    let said = seen.conditions.iter().map(Condition::said);
+    let found: Vec<Weight> = weights(said).flatten().collect();
+    let weighs = |weight: Weight| found.contains(&weight);
+    if weighs(Weight::Conflict) {
         return Phase::Conflict;
     }
     match beat(now, seen.hub_started, seen.line_up, seen.last_heard) {
@@ -76,31 +79,17 @@ pub fn phase(now: OffsetDateTime, seen: Seen<'_>) -> Phase {
     if !adopted {
         return adopting(seen.steps);
     }
-    let unwell = is(ConditionType::EngineHealthy, Status::False);
-    let paused = is(ConditionType::Paused, Status::True);
     // In a window nothing is mended.
-    if seen.open_heals > 0 && !paused {
+    if seen.open_heals > 0 && !is(ConditionType::Paused) {
         return Phase::Healing;
     }
-    if unwell || is(ConditionType::RightsLost, Status::True) {
+    if weighs(Weight::Broken) {
         return Phase::Broken;
     }
-    let degraded = [
-        (ConditionType::Synced, Status::False),
-        (ConditionType::EngineCurrent, Status::False),
-        (ConditionType::AgentCurrent, Status::False),
-        (ConditionType::ChildrenReady, Status::False),
-        (ConditionType::GitReachable, Status::False),
-        (ConditionType::HostKeyMismatch, Status::True),
-        (ConditionType::Quarantined, Status::True),
-        (ConditionType::LineUp, Status::False),
-        (ConditionType::HubUnderstood, Status::False),
-        (ConditionType::HubTrusted, Status::False),
-    ];
-    if degraded.into_iter().any(|(kind, status)| is(kind, status)) {
+    if weighs(Weight::Degraded) {
         return Phase::Degraded;
     }
-    if paused || is(ConditionType::ObserveOnly, Status::True) {
+    if weighs(Weight::Paused) {
         return Phase::Paused;
     }
     Phase::Healthy

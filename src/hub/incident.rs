@@ -10,7 +10,7 @@ use time::{Duration, OffsetDateTime};
 const LEAST: usize = 3;
 /// Per cent of the fleet.
 const SHARE: usize = 30;
-/// How far back heals count.
+/// How far back acts count.
 pub const WITHIN: Duration = Duration::minutes(10);
 /// How long agents hold back after the hub saw the pattern last.
 pub const HOLDS: Duration = Duration::minutes(10);

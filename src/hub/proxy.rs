@@ -19,7 +19,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{self, Denied, Impersonation, Place};
 use crate::hub::api::{self, Hangup, Remote};
-use crate::hub::audit::{AuditError, Entry, Verdict};
+use crate::hub::audit::{AuditError, Entry};
 use crate::hub::auth::{self, User};
 use crate::hub::running::By;
 use crate::hub::store::Cluster;
@@ -173,6 +173,12 @@ impl Case {
         let judged_at = self.hub.requests.now();
         let user = self.user(&parts).await?;
         let entry = self.entry(&user, &target, &parts);
+        // Before it is judged: those of one user that are refused take no more at once than those that are not.
+        let most = self.hub.config.bounds.requests;
+        let asks = match limits.ask(most, &user.name) {
+            Ok(asks) => asks,
+            Err(refusal) => return Err(self.denied(entry, refusal).await),
+        };
         let judged = in_time(self.judge(&user, &target, &parts)).await?;
         let granted = match judged {
             Ok(judged) => judged,
@@ -183,7 +189,7 @@ impl Case {
             acted_as: acted_as(&granted.subject),
             ..entry
         };
-        let place = match limits.enter(&user.name, &target.name) {
+        let place = match asks.enter(&target.name) {
             Ok(place) => place,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
@@ -329,17 +335,16 @@ impl Case {
         }
     }
 
-    /// Records a refusal, and gives what is answered then.
+    /// Records that a user was refused, and gives what is answered then.
     async fn denied(&self, entry: Entry, refusal: Refusal) -> Refusal {
         if let Some(Ok(name)) = entry.cluster.as_deref().map(str::parse) {
             self.hub.tunnels.denied(&name, refusal.reason);
         }
         let entry = Entry {
-            verdict: Verdict::Deny,
             reason: Some(refusal.what.clone()),
             ..entry
         };
-        self.told(self.hub.audit.event(entry), refusal).await
+        self.told(self.hub.audit.denied(entry), refusal).await
     }
 }
 

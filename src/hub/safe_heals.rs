@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -22,14 +23,13 @@ pub type Standing = watch::Sender<Option<Incident>>;
 pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let wait = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while wait().await.is_some() {
-        look(&hub).await;
+        look(&hub, clock::now()).await;
     }
     Ok(())
 }
 
-/// One look: tells the agents what changed.
-pub async fn look(hub: &Hub) {
-    let now = clock::now();
+/// One look at this time: tells the agents what changed.
+pub async fn look(hub: &Hub, now: OffsetDateTime) {
     let seen = match hub.store.acted(now - incident::WITHIN).await {
         Ok(seen) => seen,
         Err(error) => {

@@ -169,7 +169,8 @@ async fn rest(hub: &Hub, drain: Duration) {
 fn watch_audit(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("audit retention", |stop| {
         let retention = hub.config.audit.retention;
-        audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, stop)
+        let early = hub.metrics.audit_early().clone();
+        audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, early, stop)
     });
     for sink in &hub.config.audit.sinks {
         let behind = hub.metrics.audit_behind(sink.kind());

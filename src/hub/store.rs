@@ -10,7 +10,7 @@ use crate::hub::audit::Durability;
 use crate::hub::login::pending::{Bounds, Wrong};
 use crate::hub::registration::{Claim, Redeemed};
 use crate::hub::twin::fault::Unrestored;
-use crate::wire::api::{BundleView, EngineKind, GitRoute, Policy};
+use crate::wire::api::{BundleView, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
@@ -38,8 +38,8 @@ pub use records::users::{
     SessionToken, SshKey, UserRow,
 };
 pub use records::{
-    Cluster, ClusterKey, Details, HostKeysOf, JoinToken, Joined, KeyKind, KeyState, NewBundle,
-    NewClusterRow, Reported, Revision, TokenKind,
+    Cluster, ClusterKey, Details, HostKeysOf, Images, JoinToken, Joined, KeyKind, KeyState,
+    NewBundle, NewClusterRow, Reported, Revision, TokenKind,
 };
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -131,15 +131,15 @@ contract! {
     replace_engine(&self, of: Revision<'_>, to: (&BundleView, &str), within: u32, now: OffsetDateTime) -> Option<u64>;
     /// Whence the cluster's engine gets its images: empty = where its bundle says, None = the hub's default. Gives the
     /// number of the wish.
-    set_registry(&self, of: Revision<'_>, registry: Option<String>, now: OffsetDateTime) -> Option<u64>;
+    set_registry(&self, of: Revision<'_>, images: Option<Images>, now: OffsetDateTime) -> Option<u64>;
     /// How the cluster reaches the Git host from now on: as chosen, and whether its agent found no route.
     set_git_route(&self, of: Revision<'_>, route: (GitRoute, bool), now: OffsetDateTime) -> bool;
     /// The image that the cluster's agent shall run; None = the one that it runs.
     set_agent_image(&self, of: Revision<'_>, image: Option<String>, now: OffsetDateTime) -> Option<u64>;
     /// The default of all clusters; None = where bundles say.
-    default_registry(&self) -> Option<String>;
+    default_registry(&self) -> Option<Images>;
     /// Puts this default in place of that; false = there was another by now, and nothing changed.
-    set_default_registry(&self, before: Option<String>, after: Option<String>) -> bool;
+    set_default_registry(&self, before: Option<Images>, after: Option<Images>) -> bool;
     /// The next epoch of the cluster's line; never gives one twice.
     next_epoch(&self, cluster_id: &str) -> u64;
     /// Living clusters that have joined and have a key in force.
@@ -184,7 +184,7 @@ contract! {
     report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Vec<HealRecord>;
     /// How many heals of each class are not over, in clusters that are not removed.
     faults(&self) -> Vec<(String, i64)>;
-    /// The clusters that were heard of, and what their agents acted on in heals that came since.
+    /// The clusters that were heard of, and what their agents acted on since: by the times of the acts, whenever they were told.
     acted(&self, since: OffsetDateTime) -> crate::hub::incident::Seen;
     /// The keys that clusters are told of a Git host.
     host_keys(&self, githost: &str) -> Vec<crate::hub::githost::hostkeys::TrustedKey>;
@@ -200,6 +200,8 @@ contract! {
     set_condition(&self, cluster_id: &str, condition: Condition, now: OffsetDateTime) -> ();
     /// Newest first, those before the id `before`, of one cluster or all.
     heals(&self, cluster_id: Option<&str>, before: Option<&str>, limit: u32) -> Vec<(ClusterName, HealRecord)>;
+    /// The same, of living clusters those that are not over.
+    heals_not_over(&self, cluster_id: Option<&str>, before: Option<&str>, limit: u32) -> Vec<(ClusterName, HealRecord)>;
     heal(&self, id: &str) -> Option<(ClusterName, HealRecord)>;
     /// Puts this record in place of one that is not over; false = it is over, and stays as it is.
     close_heal(&self, heal: HealRecord, now: OffsetDateTime) -> bool;
@@ -316,11 +318,11 @@ contract! {
 
     /// The same digest again changes nothing.
     add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> BundleView;
+    /// The last import first.
     bundles(&self) -> Vec<BundleView>;
     bundle(&self, digest: &Digest) -> Option<BundleView>;
     /// The bundle as it is served (zstd).
     bundle_data(&self, digest: &Digest) -> Option<Vec<u8>>;
-    newest_bundle(&self, engine: EngineKind) -> Option<BundleView>;
 
     /// Appends rows that were chained by [`crate::hub::audit`]; safe over a crash of the process.
     append_audit(&self, rows: &[AuditRow]) -> ();

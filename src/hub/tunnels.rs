@@ -17,10 +17,12 @@ use crate::wire::id::ClusterName;
 
 mod former;
 mod park;
+mod standing;
 mod totals;
 
 pub use park::NoLine;
 use park::PARK_AFTER;
+pub use standing::Standing;
 use totals::Past;
 
 const MAX_PARKED_ALL: usize = 2000;
@@ -61,11 +63,15 @@ struct Entry {
     down_since: Option<OffsetDateTime>,
     /// Why the line that ended last did, be there another or not.
     last_cause: Option<String>,
+    /// The highest epoch of those that ended here; 0 = none did.
+    ended: u64,
     parked: usize,
     /// A request has waited for the next line in vain. One per outage is enough: kubectl makes dozens.
     in_vain: bool,
     /// The newest line that was seen at another replica, and when last.
     elsewhere: Option<(u64, OffsetDateTime)>,
+    /// When the cluster was heard last, by any replica and way.
+    heard: Option<OffsetDateTime>,
     /// Requests that were refused, by rule.
     denied: BTreeMap<&'static str, u64>,
     /// Of the cluster's line, those that were seen here.
@@ -81,6 +87,10 @@ pub struct LineView {
     pub down_since: Option<OffsetDateTime>,
     /// Why a line ended last, which need not have been the only one.
     pub last_cause: Option<String>,
+    /// The highest epoch of the lines that ended here; 0 = none did.
+    pub ended: u64,
+    /// The newest line that was seen at another replica, and when last.
+    pub elsewhere: Option<(u64, OffsetDateTime)>,
 }
 
 /// A line that had to give way to a newer one while it was up. It was asked for a sign of life.
@@ -133,13 +143,23 @@ impl Tunnels {
     pub(super) fn seen_elsewhere(&self, cluster: &ClusterName, epoch: u64, at: OffsetDateTime) {
         let mut clusters = self.lock();
         let entry = clusters.entry(cluster.clone()).or_default();
-        let newest = entry.elsewhere.map_or(0, |(newest, _)| newest);
-        if newest < epoch {
-            entry.in_vain = false;
-        }
-        entry.elsewhere = Some((newest.max(epoch), at));
+        entry.seen_elsewhere(epoch, at);
         drop(clusters);
         self.superseded(cluster, epoch.saturating_sub(1));
+    }
+
+    /// The records had these lines at other replicas then. Of a cluster that never had a line here nothing is noted.
+    pub(super) fn known_elsewhere<'a>(
+        &self,
+        lines: impl Iterator<Item = (&'a ClusterName, u64)>,
+        at: OffsetDateTime,
+    ) {
+        let mut clusters = self.lock();
+        for (cluster, epoch) in lines {
+            if let Some(entry) = clusters.get_mut(cluster) {
+                entry.seen_elsewhere(epoch, at);
+            }
+        }
     }
 
     /// The cluster was heard then, be it by another replica: its line may come back to this one.
@@ -149,8 +169,7 @@ impl Tunnels {
         }
         let mut clusters = self.lock();
         let entry = clusters.entry(cluster.clone()).or_default();
-        let (epoch, seen) = entry.elsewhere.unwrap_or((0, at));
-        entry.elsewhere = Some((epoch, seen.max(at)));
+        entry.heard = entry.heard.max(Some(at));
     }
 
     /// Newer lines than that of this epoch are at another replica: those here up to it take no more streams.
@@ -233,7 +252,9 @@ impl Tunnels {
     pub fn view_of(&self, cluster: &ClusterName, cluster_id: &str) -> LineView {
         let clusters = self.lock();
         let entry = clusters.get(cluster);
-        let its = entry.filter(|entry| entry.cluster_id == cluster_id);
+        // One that has had no line here yet is the present cluster's.
+        let its =
+            entry.filter(|entry| entry.cluster_id.is_empty() || entry.cluster_id == cluster_id);
         its.map(Entry::view).unwrap_or_default()
     }
 
@@ -357,6 +378,7 @@ impl Tunnels {
         {
             entry.lines.retain(|line| line.facts().epoch != epoch);
             entry.last_cause = Some(format!("{}: {}", ended.code, ended.text));
+            entry.ended = entry.ended.max(epoch);
             if entry.lines.is_empty() {
                 entry.in_vain = false;
                 entry.down_since = Some(clock::now());
@@ -376,11 +398,21 @@ impl Tunnels {
 }
 
 impl Entry {
+    fn seen_elsewhere(&mut self, epoch: u64, at: OffsetDateTime) {
+        let newest = self.elsewhere.map_or(0, |(newest, _)| newest);
+        if newest < epoch {
+            self.in_vain = false;
+        }
+        self.elsewhere = Some((newest.max(epoch), at));
+    }
+
     fn view(&self) -> LineView {
         LineView {
             up: self.lines.last().map(Line::facts),
             down_since: self.down_since,
             last_cause: self.last_cause.clone(),
+            ended: self.ended,
+            elsewhere: self.elsewhere,
         }
     }
 }

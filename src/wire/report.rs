@@ -7,8 +7,10 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 mod heal;
+mod weight;
 
 pub use heal::{HealRecord, HealResult, HealStep, ObjectCondition, ObjectEvent, Remade, Scene};
+pub use weight::{Said, Weight, weights};
 
 /// Key and value as strings; at most 64 of each source, values at most 4 KiB.
 pub type Facts = BTreeMap<String, String>;

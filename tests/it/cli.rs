@@ -126,6 +126,7 @@ impl Ran {
     }
 }
 
+/// H59
 #[test]
 fn a_wrong_grammar_ends_with_two() {
     let home = Home::new();
@@ -144,12 +145,43 @@ fn a_wrong_grammar_ends_with_two() {
 }
 
 #[test]
+fn a_log_filter_that_is_none_is_refused_with_those_that_are() {
+    let home = Home::new();
+    let ran = home.run(&["version", "--log", "debugg"]);
+    ran.fails(2, "'debugg' is no log filter");
+    let next = "next:  give --log (LINESMAN_LOG) off, error, warn, info, debug or trace";
+    assert!(ran.err.contains(next), "{ran:?}");
+}
+
+/// H59
+/// A script's variable that has no value, and a Compose file's, is set to nothing.
+#[test]
+fn an_empty_variable_is_one_that_is_not_set() {
+    let home = Home::new();
+    let names = [
+        "LINESMAN_HUB",
+        "LINESMAN_TOKEN_FILE",
+        "LINESMAN_CA_FILE",
+        "LINESMAN_LOG",
+        "LINESMAN_LOG_FORMAT",
+    ];
+    let run = |verb: &str| {
+        let mut command = home.linesman(&[verb]);
+        command.envs(names.map(|name| (name, "")));
+        Ran::of(&command.output().unwrap())
+    };
+    run("whoami").fails(2, "no hub is named");
+    run("login").fails(2, "no hub to log in to is named");
+}
+
+#[test]
 fn no_session_ends_with_four() {
     let home = Home::new();
     home.run(&["cluster", "list", "--hub", "hub.example.org"])
         .fails(4, "no session for https://hub.example.org");
 }
 
+/// H59
 #[test]
 fn a_hub_that_is_not_there_ends_with_seven() {
     let home = Home::new();
@@ -195,7 +227,7 @@ fn the_plugin_prints_the_sessions_token_and_asks_nobody() {
 /// that takes its time, in any build and beside other tests.
 #[test]
 fn the_plugin_is_there_and_gone_while_its_session_is_good() {
-    const MOST: Duration = Duration::from_millis(200);
+    const MOST: Duration = Duration::from_secs(2);
     let home = Home::new();
     let hub = "https://hub.invalid";
     home.session(hub, "lmt1.id.secret", Some("2999-01-01T00:00:00.000Z"));
@@ -376,6 +408,11 @@ fn a_broken_catalog_ends_with_one_and_names_the_file() {
     );
     home.run(&["catalog", "lint", "state"])
         .fails(3, "is no catalog");
+    let sound = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\n";
+    home.write("catalog/clusters/eu1/apps.yaml", sound);
+    let ran = home.run(&["catalog", "lint", "catalog"]);
+    let told = (ran.code, ran.out.as_str(), ran.err.as_str());
+    assert_eq!(told, (0, "", "1 file, nothing to mend\n"));
 }
 
 /// What is not checked is said: one byte more than is read of a file.
@@ -471,6 +508,63 @@ fn logging_out_forgets_the_token() {
             .err
             .ends_with("next:  name the hub: --hub https://b.invalid\n"),
         "{other:?}"
+    );
+}
+
+/// It stopped every verb, those that need no session and the one that ends them among these.
+#[test]
+fn a_damaged_file_of_sessions_is_in_nobodys_way() {
+    let home = Home::new();
+    home.write("state/linesman/sessions.json", "{damaged");
+    home.write("token", "lmt1.id.secret");
+    let given = [
+        "credential",
+        "--hub",
+        "https://hub.invalid",
+        "--token-file",
+        "token",
+    ];
+    let ran = home.run(&given);
+    assert!(
+        ran.code == 0 && ran.out.contains("lmt1.id.secret"),
+        "{ran:?}"
+    );
+    for verb in ["whoami", "logout"] {
+        let ran = home.run(&[verb]);
+        ran.fails(1, "sessions.json does not hold sessions");
+        assert!(ran.err.contains("linesman logout --all"), "{ran:?}");
+    }
+    let all = home.run(&["logout", "--all"]);
+    let told = "what was kept could not be read and is forgotten; at the hubs it ends by itself\n";
+    assert_eq!((all.code, all.err.as_str()), (0, told));
+    home.run(&["whoami"]).fails(2, "no session is kept");
+    let mut homeless = home.linesman(&["whoami"]);
+    homeless.env_remove("HOME").env_remove("XDG_STATE_HOME");
+    let ran = Ran::of(&homeless.output().unwrap());
+    ran.fails(1, "sessions have no place");
+    assert!(ran.err.contains("LINESMAN_TOKEN_FILE"), "{ran:?}");
+}
+
+/// As with every other verb, the hub is that of the environment where the command line names none.
+#[test]
+fn logging_out_is_of_the_hub_that_is_meant() {
+    let home = Home::new();
+    let of = |hub: &str| serde_json::json!({ "token": format!("lmt1.of.{hub}"), "user": "ada" });
+    let hubs = ["a", "b", "c"].map(|hub| (format!("https://{hub}.invalid"), of(hub)));
+    let hubs: serde_json::Map<String, Value> = hubs.into_iter().collect();
+    let kept = serde_json::json!({ "current": "https://a.invalid", "hubs": hubs });
+    home.write("state/linesman/sessions.json", &kept.to_string());
+    let mut command = home.linesman(&["logout"]);
+    let by_variable = command.env("LINESMAN_HUB", "b.invalid").output().unwrap();
+    assert_eq!(
+        Ran::of(&by_variable).err,
+        "logged out of https://b.invalid\n"
+    );
+    let by_flag = home.run(&["logout", "--hub", "c.invalid"]);
+    assert_eq!(by_flag.err, "logged out of https://c.invalid\n");
+    assert_eq!(
+        home.run(&["logout"]).err,
+        "logged out of https://a.invalid\n"
     );
 }
 

@@ -7,31 +7,43 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sqlx::Connection as _;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-/// The server ends when its standard input does, so with the test program, however that ends.
+/// The server ends when its standard input does, so with the test program, however that ends. It says which of the given ports
+/// it has: the first that is still free; an empty line = none, or it does not start.
 const SERVE: &str = r#"
 set -eu
-"$2/initdb" -D "$1/data" -U linesman -A trust -E UTF8 --locale=C --locale-provider=icu --icu-locale=en-US --no-sync >"$1/log" 2>&1
-cat >>"$1/data/postgresql.conf" <<END
+place=$1 programs=$2
+shift 2
+"$programs/initdb" -D "$place/data" -U linesman -A trust -E UTF8 --locale=C --locale-provider=icu --icu-locale=en-US --no-sync >"$place/log" 2>&1
+cat >>"$place/data/postgresql.conf" <<END
 listen_addresses = '127.0.0.1'
-port = $3
 ssl = on
-ssl_cert_file = '$1/tls.crt'
-ssl_key_file = '$1/tls.key'
-unix_socket_directories = '$1'
+ssl_cert_file = '$place/tls.crt'
+ssl_key_file = '$place/tls.key'
+unix_socket_directories = '$place'
 max_connections = 400
 fsync = off
 full_page_writes = off
 END
-printf 'local all locked scram-sha-256\nlocal all all trust\nhostssl all all 127.0.0.1/32 trust\n' >"$1/data/pg_hba.conf"
-"$2/pg_ctl" -D "$1/data" -l "$1/log" -t 60 -w start >/dev/null 2>&1
-echo ready
+printf 'local all locked scram-sha-256\nlocal all all trust\nhostssl all all 127.0.0.1/32 trust\n' >"$place/data/pg_hba.conf"
+taken=
+for port; do
+  if "$programs/pg_ctl" -D "$place/data" -l "$place/log" -o "-p $port" -t 120 -w start >/dev/null 2>&1; then
+    taken=$port
+    break
+  fi
+done
+echo "$taken"
 cat >/dev/null
-"$2/pg_ctl" -D "$1/data" -m immediate -w stop >/dev/null 2>&1
-rm -rf "$1"
+"$programs/pg_ctl" -D "$place/data" -m immediate -w stop >/dev/null 2>&1
+rm -rf "$place"
 "#;
+
+/// For it to start on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// An unprivileged user: the server does not run as root.
 const NOBODY: u32 = 65_534;
@@ -106,10 +118,6 @@ pub(crate) async fn dump(url: &str, tables: &str) -> Vec<u8> {
 
 impl Server {
     async fn start() -> Self {
-        // Free a moment ago; the server cannot choose one itself.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
         let directory = std::env::temp_dir().join(format!("linesman-pg-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&directory));
         std::fs::create_dir(&directory).unwrap();
@@ -143,21 +151,18 @@ impl Server {
             .args(["-c", SERVE, "sh"])
             .arg(&directory)
             .arg(programs())
-            .arg(port.to_string())
+            .args(free_ports().map(|port| port.to_string()))
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = tokio::process::ChildStdout::from_std(child.stdout.take().unwrap()).unwrap();
-        let mut ready = [0; 6];
-        let read = tokio::io::AsyncReadExt::read_exact(&mut said, &mut ready);
-        let read = timeout(Duration::from_secs(90), read).await;
-        assert!(
-            read.is_ok_and(|read| read.is_ok()),
-            "{}",
-            std::fs::read_to_string(directory.join("log")).unwrap_or_default()
-        );
+        let said = tokio::process::ChildStdout::from_std(child.stdout.take().unwrap()).unwrap();
+        let (mut said, mut taken) = (BufReader::new(said), String::new());
+        let read = timeout(PATIENCE, said.read_line(&mut taken)).await;
+        let port: Option<u16> = read.ok().and_then(|_| taken.trim().parse().ok());
+        let log = || std::fs::read_to_string(directory.join("log")).unwrap_or_default();
+        let port = port.unwrap_or_else(|| panic!("{}", log()));
         Self {
             directory,
             port,
@@ -169,6 +174,12 @@ impl Server {
         let socket = self.directory.to_str().unwrap().replace('/', "%2F");
         format!("postgres://linesman@{socket}:{}/{database}", self.port)
     }
+}
+
+/// Each free a moment ago; the server cannot choose one itself.
+fn free_ports() -> [u16; 4] {
+    let all = [(); 4].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    all.each_ref().map(|free| free.local_addr().unwrap().port())
 }
 
 /// Where the server's programs are: Debian has a directory a version, and few of them on the PATH.

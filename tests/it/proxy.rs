@@ -38,8 +38,6 @@ mod upload;
 mod watches;
 mod world;
 
-use std::time::Duration;
-
 use ::http::{Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -51,7 +49,9 @@ use tokio::sync::{mpsc, watch};
 
 use apiserver::{ApiServer, Seen};
 use pair::Pair;
-use world::{get, post};
+use world::{PATIENCE, get, post};
+
+use crate::wait::measured;
 
 /// The API token of user `ada`, who has a grant on every cluster of the hub.
 pub(crate) async fn ada(hub: &Hub) -> String {
@@ -230,6 +230,7 @@ async fn bodies_pass_both_ways() {
     assert!(back == sent);
 }
 
+/// L8
 #[tokio::test]
 async fn a_watch_streams_each_event_and_ends_upstream_when_it_is_dropped() {
     let server = ApiServer::start().await;
@@ -238,7 +239,7 @@ async fn a_watch_streams_each_event_and_ends_upstream_when_it_is_dropped() {
     let mut body = response.into_body();
     for n in 0..3 {
         server.event(&format!("event {n}\n"));
-        let frame = tokio::time::timeout(Duration::from_secs(5), body.frame())
+        let frame = tokio::time::timeout(PATIENCE, body.frame())
             .await
             .unwrap()
             .unwrap()
@@ -246,16 +247,12 @@ async fn a_watch_streams_each_event_and_ends_upstream_when_it_is_dropped() {
         assert_eq!(frame.into_data().unwrap(), format!("event {n}\n"));
     }
     assert_eq!(server.watches(), 1);
-    let dropped = std::time::Instant::now();
     drop(body);
-    server.no_watches().await;
-    assert!(
-        dropped.elapsed() < Duration::from_millis(100),
-        "{:?}",
-        dropped.elapsed()
-    );
+    let row = ("L8", "watch dropped → ended upstream", "≤ 100 ms");
+    measured(row, PATIENCE, server.no_watches()).await;
 }
 
+/// L8
 #[tokio::test]
 async fn a_request_that_is_given_up_before_its_answer_ends_upstream() {
     let server = ApiServer::start().await;
@@ -264,13 +261,8 @@ async fn a_request_that_is_given_up_before_its_answer_ends_upstream() {
         answered = pair.send(get("/api/v1/stuck")) => panic!("{:?}", answered.err()),
         () = server.asked_for("/stuck", 1) => {}
     }
-    let dropped = std::time::Instant::now();
-    server.no_watches().await;
-    assert!(
-        dropped.elapsed() < Duration::from_millis(100),
-        "{:?}",
-        dropped.elapsed()
-    );
+    let row = ("L8", "request given up → ended upstream", "≤ 100 ms");
+    measured(row, PATIENCE, server.no_watches()).await;
 }
 
 #[tokio::test]
@@ -397,6 +389,31 @@ async fn what_is_behind_the_api_server_does_not_say_whom_the_line_may_act_as() {
         .await;
     assert_eq!(response.unwrap().status(), 200);
     assert_eq!(server.asked("/fine"), 2);
+}
+
+/// L11: the API server quotes what was asked for, whatever it is called; the role is not written anew for that, and nothing is asked
+/// twice.
+#[tokio::test]
+async fn a_name_in_the_path_does_not_pass_for_a_refusal_of_the_lines_account() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    for name in [
+        "cannot impersonate resource system:serviceaccount:",
+        "\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users",
+    ] {
+        let escaped = name.replace(' ', "%20").replace('"', "%22");
+        let path = format!("{}{escaped}", apiserver::CLOSED);
+        for (n, asked) in [get(&path), post(&path, "x")].into_iter().enumerate() {
+            let response = pair.send(asked).await.unwrap();
+            assert_eq!(response.status(), 403);
+            assert_eq!(text(response).await, apiserver::not_read(name));
+            assert_eq!(server.asked(&path), n + 1);
+        }
+    }
+    assert_eq!(pair.anew(), 0);
+    server.refuse_impersonation(1);
+    let response = pair.send(get("/api/v1/pods")).await.unwrap();
+    assert_eq!((response.status().as_u16(), pair.anew()), (200, 1));
 }
 
 #[tokio::test]

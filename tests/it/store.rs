@@ -1,4 +1,4 @@
-//! The store's contract: each behaviour on SQLite and on PostgreSQL.
+//! H53: the store's contract: each behaviour on SQLite and on PostgreSQL.
 
 use std::path::PathBuf;
 

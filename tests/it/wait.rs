@@ -1,9 +1,10 @@
-//! Waiting for what somebody else brings about: looked at again and again, with an end, and told when it does not come.
+//! Waiting for what somebody else brings about: looked at again and again, with an end, and told when it does not come. How long it
+//! took is a figure where the acceptance names one; what a test asserts is longer, for a busy machine is not a broken product.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Between two looks.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -31,4 +32,18 @@ pub(crate) async fn until_some<T, E: Debug>(
         }
         sleep(AGAIN).await;
     }
+}
+
+/// Waits for it no longer than `within`, and prints how long it took; `bar` is what the acceptance names.
+pub(crate) async fn measured<T>(
+    (id, what, bar): (&str, &str, &str),
+    within: Duration,
+    wait: impl Future<Output = T>,
+) -> T {
+    let since = Instant::now();
+    let Ok(found) = timeout(within, wait).await else {
+        panic!("not within {within:?}: {what}");
+    };
+    println!("figure | {id} | {what} | {bar} | {:.2?}", since.elapsed());
+    found
 }

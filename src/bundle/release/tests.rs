@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::id::Digest;
 
 fn release(engine: EngineKind, version: &str, base: Option<&str>) -> Release {
     Release::new(engine, version.parse().unwrap(), base).unwrap()
@@ -117,4 +118,58 @@ fn the_least_kubernetes_is_that_of_the_last_minor_that_said_one() {
     for (engine, version, minor) in cases {
         assert_eq!(kubernetes(engine, version), minor, "{version}");
     }
+}
+
+/// The last import was the newest: 2.9.4 after 2.9.5 made new clusters begin with 2.9.4.
+#[test]
+fn the_newest_bundle_is_that_of_the_highest_version_however_they_were_imported() {
+    let bundle = |n: u8, engine, version: &str| BundleView {
+        digest: Digest::from_bytes([n; 32]),
+        engine,
+        version: version.to_owned(),
+        objects: 1,
+        images: Vec::new(),
+        size: 1,
+        kubernetes: None,
+        imported_at: String::new(),
+    };
+    let flux = |n, version| bundle(n, EngineKind::Flux, version);
+    // As the store has them: the last import first.
+    let imported = vec![
+        flux(1, "latest"),
+        flux(2, "2.9.4"),
+        bundle(3, EngineKind::Argocd, "3.6.1"),
+        flux(4, "2.11.0-rc.2"),
+        flux(5, "2.9.5"),
+        flux(6, "2.10.0+build.7"),
+        flux(7, "2.11.0-rc.10"),
+        // The same version with other controllers, imported before.
+        flux(8, "2.9.5"),
+        flux(9, "2.11.0-rc"),
+        flux(10, "2.9"),
+        flux(11, "2.11.0-1"),
+    ];
+    let of = |engine| {
+        let own = newest_first(imported.clone(), engine);
+        own.into_iter().map(|b| b.version).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(EngineKind::Flux),
+        [
+            "2.10.0+build.7",
+            "2.9.5",
+            "2.9.5",
+            "2.9.4",
+            "2.11.0-rc.10",
+            "2.11.0-rc.2",
+            "2.11.0-rc",
+            "2.11.0-1",
+            "latest",
+            "2.9",
+        ]
+    );
+    assert_eq!(of(EngineKind::Argocd), ["3.6.1"]);
+    let own = newest_first(imported, EngineKind::Flux);
+    let digests: Vec<_> = own[1..3].iter().map(|b| b.digest.clone()).collect();
+    assert_eq!(digests, [5, 8].map(|n| Digest::from_bytes([n; 32])));
 }

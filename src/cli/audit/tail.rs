@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::{FilterArgs, each_behind, lines, seq};
+use super::{FilterArgs, Seen, each_behind, lines, look_behind, missing, say, seq};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Closed, emit, progress_line};
 use crate::client::{AuditFilter, AuditPlace, Client};
@@ -42,8 +42,9 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let filter = args.filter.filter();
     let last = match args.after {
         Some(after) if args.follow => Some(after),
-        Some(after) => {
-            let printed = each_behind(&client, &filter, after, |records| emit(&lines(records)?));
+        Some(_) => {
+            let take = |records: &[AuditView]| emit(&lines(records)?);
+            let printed = each_behind(&client, &filter, args.after, take);
             return printed.await.map(drop);
         }
         None => newest(&client, &filter, args.last).await?,
@@ -56,17 +57,20 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         // Without a last record of this filter, from the present end on.
         None => end(&client).await?,
     };
+    let seen = Seen::behind(Some(after), &filter);
+    if args.after.is_some() {
+        look_behind(&client, &seen).await?;
+    }
     let mut follower = Follower {
         client,
         place: AuditPlace::After(after),
-        last: after,
-        whole: filter == AuditFilter::default(),
+        seen,
         filter,
         away: false,
     };
     let Err(error) = follower.go_on().await;
     if !error.is::<Closed>() {
-        let last = follower.last;
+        let last = follower.seen.last.unwrap_or(after);
         progress_line(&format!(
             "to go on behind the last record: linesman audit tail --follow --after {last}"
         ));
@@ -90,11 +94,8 @@ async fn end(client: &Client) -> Result<i64> {
 struct Follower {
     client: Client,
     filter: AuditFilter,
-    /// No record is left out, so that one that is missing is missed.
-    whole: bool,
     place: AuditPlace,
-    /// The last record that was printed, or the one behind which it began.
-    last: i64,
+    seen: Seen,
     /// The hub did not answer when it was last asked.
     away: bool,
 }
@@ -137,18 +138,13 @@ impl Follower {
     }
 
     fn print(&mut self, records: &[AuditView]) -> Result<()> {
-        let (Some(first), Some(last)) = (records.first(), records.last()) else {
+        if records.is_empty() {
             return Ok(());
-        };
-        if self.whole && first.seq > self.last + 1 {
-            progress_line(&format!(
-                "records {} to {} are missing: the hub's retention removed them",
-                self.last + 1,
-                first.seq - 1
-            ));
         }
-        emit(&lines(records)?)?;
-        self.last = last.seq;
-        Ok(())
+        let text = lines(records)?;
+        if let Some(numbers) = self.seen.take(records) {
+            say(&missing(numbers));
+        }
+        emit(&text)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -113,7 +113,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
 fn unlike(why: &Broken) -> anyhow::Error {
     match why {
         // Nothing is wrong with it.
-        Broken::Removed { .. } => anyhow::anyhow!("{why}"),
+        Broken::Removed { .. } => {
+            let next = "give a newer record: this command without --anchor and --record prints the last one";
+            Failure::new(Code::Failed, why.to_string(), next).into()
+        }
         _ => broken(&why.to_string()),
     }
 }
@@ -180,10 +183,11 @@ async fn of_database(data: PathBuf, url: Option<&Path>) -> Result<Source> {
     let store = match url {
         Some(file) => Store::Postgres(Postgres::open_read_only(database::target(file)?).await?),
         None if data.join("hub.db").exists() => Store::Sqlite(Sqlite::open_read_only(&data)?),
-        None => bail!(
-            "{} holds no hub.db; where the hub's records are in PostgreSQL, give --database-url-file too",
-            data.display()
-        ),
+        None => {
+            let what = format!("{} holds no hub.db", data.display());
+            let next = "name the hub's data directory, or a copy of it; where its records are in PostgreSQL, give --database-url-file too";
+            return Err(Failure::new(Code::Usage, what, next).into());
+        }
     };
     let hub_id = store.hub_id().await?;
     Ok(Source::Database {

@@ -22,9 +22,10 @@ Examples:
   linesman catalog clone catalog
   cd catalog && $EDITOR clusters/eu1/apps.yaml && linesman catalog lint && git commit -am 'Change' && git push
 
-The SSH key and the hub's host keys are kept in $XDG_STATE_HOME/linesman/git; the clone's core.sshCommand
-names them, so that plain git works in it. Running it again on the same directory mends these settings;
-a repository that is no clone of this hub's catalog is left alone (exit code 5).";
+The SSH key and the hub's host keys are kept in $XDG_STATE_HOME/linesman/git (~/.local/state/linesman/git
+where that is not set); the clone's core.sshCommand names them, so that plain git works in it. Running it
+again on the same directory mends these settings; a repository that is no clone of this hub's catalog is left
+alone (exit code 5).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::cli::exit::{Code, Failure};
-use crate::cli::output::{Column, Format, Output, document, emit, list, progress_line};
+use crate::cli::output::{Column, Format, Output, counted, document, emit, list, progress_line};
 use rules::Finding;
 
 const EXAMPLES: &str = "\
@@ -66,10 +66,13 @@ pub(in crate::cli) fn run(args: &Args) -> Result<()> {
     findings.sort();
     match args.output.output {
         format @ (Format::Json | Format::Yaml) => emit(&document(format, &findings)?)?,
+        // What is said of none stands below.
+        _ if findings.is_empty() => {}
         format => list(format, &findings, &COLUMNS, |f| f.file.clone(), "")?,
     }
     if findings.is_empty() {
-        progress_line(&format!("{} files, nothing to mend", files.len()));
+        let files = counted(files.len(), "file");
+        progress_line(&format!("{files}, nothing to mend"));
         return Ok(());
     }
     let count = findings.len();

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
-use crate::cli::exit::{Code, Failure};
+use crate::cli::exit::{Code, Failure, unread};
 use crate::cli::output::{
     Column, Format, Output, ago, counted, document, emit, list, progress_line,
 };
@@ -177,15 +177,14 @@ fn means(signers: &SignersView, gone: &SignerView) -> Vec<String> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    let doing = || format!("read {}", path.display());
     let mut text = String::new();
     let read = if path == Path::new("-") {
         io::stdin().take(MAX_FILE + 1).read_to_string(&mut text)
     } else {
-        let file = File::open(path).with_context(doing)?;
-        file.take(MAX_FILE + 1).read_to_string(&mut text)
+        File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
     };
-    if read.with_context(doing)? as u64 > MAX_FILE {
+    let read = read.map_err(|e| unread(&format!("read {}", path.display()), &e))?;
+    if read as u64 > MAX_FILE {
         let text = format!("{} has more than {MAX_FILE} bytes", path.display());
         let next = "export the key alone: gpg --armor --export-options export-minimal --export FINGERPRINT";
         return Err(Failure::new(Code::Usage, text, next).into());

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use serde::Serialize;
 
 use super::proxy::Way;
 use super::wait::{self, For};
@@ -14,12 +15,12 @@ use super::{Engine, Level};
 use crate::cli::connect::{Access, Connect, is_stdin};
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
-use crate::cli::output::{Format, document, emit, progress_line};
+use crate::cli::output::{Format, document, done, emit, progress_line};
 use crate::cli::session::Replacement;
 use crate::hub::image;
 use crate::manifests::{self, EngineNamespaces, scope};
 use crate::wire::api::{
-    AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions, ToldAdoption,
+    AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions, ToldAdoption, ToldCluster,
 };
 use crate::wire::id::{ClusterName, Digest};
 
@@ -121,7 +122,7 @@ pub(super) struct Adoption {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "5m", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// Print the hub's whole answer in this form instead of the YAML alone
+    /// Print the hub's answer in this form: the YAML is in it, or in the file of --file alone
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -181,7 +182,7 @@ impl Adoption {
                 "write the YAML to a file instead: --file adopt.yaml",
             ));
         }
-        if self.output == Some(Format::Name) && self.file.is_none() && !self.print_url {
+        if self.output == Some(Format::Name) && self.file.is_none() {
             return Err(Failure::new(
                 Code::Usage,
                 "-o name prints the name alone, and the YAML with its join token would be lost",
@@ -232,6 +233,30 @@ pub(super) async fn hand_out(
     Err(wait_with_stdout_closed(name, access, ca, limit))
 }
 
+/// The hub's answer where the YAML goes another way.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rest<'a> {
+    cluster: &'a ToldCluster,
+    token_expires_at: &'a str,
+    /// It holds the join token as the YAML does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adopt_url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proposed: Option<&'a str>,
+}
+
+impl<'a> Rest<'a> {
+    fn of(answer: &'a ToldAdoption, adopt_url: Option<&'a str>) -> Self {
+        Self {
+            cluster: &answer.cluster,
+            token_expires_at: &answer.token_expires_at,
+            adopt_url,
+            proposed: answer.proposed.as_deref(),
+        }
+    }
+}
+
 fn give(answer: &ToldAdoption, adoption: &Adoption, file: Option<Replacement>) -> Result<()> {
     let name = &answer.cluster.name;
     let lost = |e: anyhow::Error| {
@@ -248,14 +273,22 @@ fn give(answer: &ToldAdoption, adoption: &Adoption, file: Option<Replacement>) -
             );
             Failure::new(Code::Failed, format!("{e:#}"), next)
         })?;
-        if adoption.output == Some(Format::Name) {
-            emit(&format!("{name}\n"))?;
-        }
+        let format = adoption.output.unwrap_or(Format::Table);
+        done(format, name.as_str(), &Rest::of(answer, None))?;
         progress_line(&format!("next:  kubectl apply -f {}", path.display()));
         return Ok(());
     }
     if adoption.print_url {
-        return Ok(emit(&format!("kubectl apply -f {}\n", answer.adopt_url)).map_err(lost)?);
+        let url = answer.adopt_url.as_str();
+        let told = match adoption.output {
+            Some(format @ (Format::Json | Format::Yaml)) => {
+                document(format, &Rest::of(answer, Some(url)))?
+            }
+            Some(Format::Table | Format::Wide | Format::Name) | None => {
+                format!("kubectl apply -f {url}\n")
+            }
+        };
+        return Ok(emit(&told).map_err(lost)?);
     }
     match adoption.output {
         Some(format @ (Format::Json | Format::Yaml)) => {
@@ -345,12 +378,37 @@ fn token_ttl(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::report::Phase;
 
     #[test]
     fn the_agents_image_is_found_in_its_yaml() {
         let yaml = "kind: Deployment\nspec:\n  containers:\n  - image: linesman-agent:1\n    name: agent\n";
         assert_eq!(image_of(yaml), Some("linesman-agent:1"));
         assert_eq!(image_of("kind: Secret\n"), None);
+    }
+
+    /// Nothing was printed where the YAML went into a file.
+    #[test]
+    fn a_program_is_told_all_but_the_token_that_went_another_way() {
+        let cluster = wait::tests::cluster(Phase::Pending, &[], vec![]);
+        let answer = ToldAdoption {
+            cluster,
+            yaml: "token: lmj1.a.b".to_owned(),
+            token_expires_at: "2026-01-02T00:00:00Z".to_owned(),
+            adopt_url: "https://hub/adopt/lmj1.a.b.yaml".to_owned(),
+            proposed: None,
+        };
+        let told = document(Format::Json, &Rest::of(&answer, None)).unwrap();
+        assert!(!told.contains("lmj1."), "{told}");
+        let mut whole = serde_json::to_value(&answer).unwrap();
+        let whole = whole.as_object_mut().unwrap();
+        whole.remove("yaml");
+        let url = answer.adopt_url.as_str();
+        let with_url = serde_json::to_value(Rest::of(&answer, Some(url))).unwrap();
+        assert_eq!(with_url.as_object(), Some(&*whole));
+        whole.remove("adoptUrl");
+        let without = serde_json::to_value(Rest::of(&answer, None)).unwrap();
+        assert_eq!(without.as_object(), Some(&*whole));
     }
 
     #[test]

@@ -23,7 +23,10 @@ Examples:
 
 An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user for this
 cluster only; the user's grants say what Argo CD may do there; 'linesman token revoke ID' ends it. Run it
-again before the token's end.";
+again before the token's end.
+
+Argo CD watches each kind that there is in a cluster, all the time, and the hub counts these requests by user,
+over all clusters: for many clusters take several users, or raise the hub's --max-requests-per-user.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::engine::follow;
-use crate::cli::output::{Format, Output, document, emit, progress_line};
+use crate::cli::output::{Format, Output, document, emit, progress_line, rows_text};
 use crate::wire::api::{EngineKind, EngineRequest};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::word::Word;
@@ -43,7 +43,7 @@ pub(in crate::cli) struct Args {
     /// Let it take the other engine's place
     #[arg(long, requires = "engine")]
     replace: bool,
-    /// Its version; without it, the one imported last
+    /// Its version; without it, the newest that is imported
     #[arg(long, value_name = "VERSION", requires = "replace")]
     version: Option<String>,
     /// One of several bundles of a version, sha256:…
@@ -128,15 +128,45 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
 }
 
 fn tell(format: Format, told: &Told) -> Result<()> {
-    match format {
+    emit(&shown(format, told)?)
+}
+
+fn shown(format: Format, told: &Told) -> Result<String> {
+    Ok(match format {
         Format::Table | Format::Wide => {
-            progress_line(&format!(
-                "cluster {} is assigned {} {}, which follows {}",
-                told.cluster, told.engine, told.version, told.path
-            ));
-            Ok(())
+            let engine = format!("{} {}", told.engine, told.version);
+            let rows = [
+                ("name", told.cluster.to_string()),
+                ("engine", engine.trim_end().to_owned()),
+                ("catalog path", told.path.clone()),
+            ];
+            rows_text(None, rows.map(|(key, value)| vec![key.to_owned(), value]))
         }
-        Format::Name => emit(&format!("{}\n", told.engine)),
-        Format::Json | Format::Yaml => emit(&document(format, told)?),
+        Format::Name => format!("{}\n", told.cluster),
+        Format::Json | Format::Yaml => document(format, told)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_and_programs_are_shown_the_engine_as_they_are_shown_a_cluster() {
+        let told = Told {
+            cluster: "eu1".parse().unwrap(),
+            engine: EngineKind::Flux.into(),
+            version: "2.9.5".to_owned(),
+            path: "clusters/eu1".to_owned(),
+            change: None,
+            done: true,
+        };
+        assert_eq!(
+            shown(Format::Table, &told).unwrap(),
+            "name          eu1\n\
+             engine        flux 2.9.5\n\
+             catalog path  clusters/eu1\n"
+        );
+        assert_eq!(shown(Format::Name, &told).unwrap(), "eu1\n");
     }
 }

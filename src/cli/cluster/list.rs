@@ -4,7 +4,9 @@ use anyhow::Result;
 
 use crate::cli::connect::Connect;
 use crate::cli::output::{Column, Format, Output, ago, list, phase, progress_line, short};
-use crate::wire::api::{ToldCluster, UnknownAgentView};
+use crate::hub::selector::{Selector, SelectorError};
+use crate::wire::api::{ToldCluster, ToldCondition, UnknownAgentView};
+use crate::wire::report::{Weight, weights};
 
 const EXAMPLES: &str = "\
 Phases, the worst first:
@@ -17,19 +19,21 @@ Phases, the worst first:
   Pending      its YAML was not applied yet
   Paused       its agent only looks: a maintenance window, or another manager of the engine
   Unknown      not heard since the hub started, a moment ago
-  Healthy      nothing is wrong
+  Healthy      it works and follows the catalog. What is only worth knowing, such as safe heals by somebody's
+               choice or a snapshot that is still to come, is in 'cluster show', and fails a check of 'doctor'
 
 Examples:
   linesman cluster list
-  linesman cluster list -l env=prod -o wide
+  linesman cluster list -l env=prod -o wide      # with WHY: the conditions that are not as they should be
+  linesman cluster list -l 'env in (prod,stage),region!=us,!frozen'
   linesman cluster list --unknown      # agents whose keys the hub does not know";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// Only clusters with this label; may be given again, and all have to match
-    #[arg(long, short = 'l', value_name = "KEY=VALUE", value_parser = selector)]
-    selector: Vec<String>,
+    /// Only clusters whose labels match, as for kubectl -l; may be given again, and all have to match
+    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = selector)]
+    selector: Vec<Selector>,
     /// Instead: agents that sign well, and whose keys the hub does not know
     #[arg(long, conflicts_with = "selector")]
     unknown: bool,
@@ -39,7 +43,10 @@ pub(in crate::cli) struct Args {
     output: Output,
 }
 
-const COLUMNS: [Column<ToldCluster>; 10] = [
+/// The most characters of [`why`].
+const MAX_WHY: usize = 80;
+
+const COLUMNS: [Column<ToldCluster>; 11] = [
     Column::new("NAME", |c, _| c.name.to_string()),
     Column::new("PHASE", |c, _| phase(&c.phase)),
     Column::new("LINE", |c, _| {
@@ -57,6 +64,7 @@ const COLUMNS: [Column<ToldCluster>; 10] = [
     Column::wide("RTT", |c, _| {
         c.line.rtt_micros.map(millis).unwrap_or_default()
     }),
+    Column::wide("WHY", |c, _| why(c)),
     Column::wide("LABELS", |c, _| labels(c)),
 ];
 
@@ -92,7 +100,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     }
     let mut clusters = args.connect.client().await?.clusters().await?;
     let all = clusters.len();
-    clusters.retain(|c| args.selector.iter().all(|wanted| has(c, wanted)));
+    clusters.retain(|c| fits(c, &args.selector));
     // A phase that is not known here may be the worst of all.
     clusters.sort_by(|a, b| (a.phase.known(), &a.name).cmp(&(b.phase.known(), &b.name)));
     let empty = nothing(&args.selector, all);
@@ -105,23 +113,59 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     )
 }
 
+/// What keeps a cluster from being Healthy: its conditions with their reasons, the worst first.
+fn why(cluster: &ToldCluster) -> String {
+    let said = cluster.conditions.iter().map(ToldCondition::known);
+    let weighed = said.clone().zip(weights(said));
+    let wrong = weighed.filter_map(|(said, weight)| {
+        let ((kind, _, reason), rank) = (said?, rank(weight?)?);
+        Some((rank, format!("{kind:?}: {reason}")))
+    });
+    let mut wrong: Vec<(u8, String)> = wrong.collect();
+    wrong.sort_by_key(|(rank, _)| *rank);
+    let words: Vec<String> = wrong.into_iter().map(|(_, words)| words).collect();
+    short(&words.join(", "), MAX_WHY)
+}
+
+/// Lower for what is worse; what is only noted is no reason for any phase.
+fn rank(weight: Weight) -> Option<u8> {
+    match weight {
+        Weight::Conflict => Some(0),
+        Weight::Broken => Some(1),
+        Weight::Degraded => Some(2),
+        Weight::Paused => Some(3),
+        Weight::Noted => None,
+    }
+}
+
 /// Why the list is empty.
-fn nothing(selector: &[String], all: usize) -> String {
+fn nothing(selectors: &[Selector], all: usize) -> String {
     if all == 0 {
         return "no clusters; run: linesman cluster add NAME".to_owned();
     }
-    let (are, labels) = (if all == 1 { "is" } else { "are" }, selector.join(", "));
-    format!("no cluster has {labels}; there {are} {all}")
+    let are = if all == 1 { "is" } else { "are" };
+    format!(
+        "no cluster matches {}; there {are} {all}",
+        written(selectors)
+    )
 }
 
-/// A label that clusters are chosen by, as it was written.
-pub(super) fn selector(text: &str) -> Result<String, String> {
-    super::add::label(text).map(|_| text.to_owned())
+/// What clusters are chosen by, in the syntax of grants and of kubectl.
+pub(super) fn selector(text: &str) -> Result<Selector, SelectorError> {
+    text.parse()
 }
 
-pub(super) fn has(cluster: &ToldCluster, wanted: &str) -> bool {
-    let (key, value) = wanted.split_once('=').unwrap_or((wanted, ""));
-    cluster.labels.get(key).is_some_and(|v| v == value)
+/// Whether each of them takes it.
+pub(super) fn fits(cluster: &ToldCluster, selectors: &[Selector]) -> bool {
+    selectors
+        .iter()
+        .all(|wanted| wanted.matches(&cluster.labels))
+}
+
+/// As they were written.
+pub(super) fn written(selectors: &[Selector]) -> String {
+    let words: Vec<String> = selectors.iter().map(ToString::to_string).collect();
+    words.join(", ")
 }
 
 pub(super) fn seen(cluster: &ToldCluster, now: time::OffsetDateTime) -> String {
@@ -158,24 +202,85 @@ pub(super) fn revision(revision: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::report::Phase;
+
+    /// A fleet that is not well said nowhere why, cluster by cluster.
+    #[test]
+    fn a_wide_list_says_what_keeps_a_cluster_from_being_healthy() {
+        use crate::wire::report::{ConditionType as C, Status};
+        let says = |kind: C, status: Status, reason: &str| ToldCondition {
+            kind: kind.into(),
+            status: status.into(),
+            reason: reason.to_owned(),
+            message: "at length".to_owned(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let told = |conditions| {
+            let cluster = super::super::wait::tests::cluster(Phase::Broken, &[], conditions);
+            why(&cluster)
+        };
+        let conditions = vec![
+            says(C::Paused, Status::True, "Maintenance"),
+            says(C::Synced, Status::False, "NotSynced"),
+            says(C::Guarded, Status::True, "Refuses"),
+            says(C::SnapshotFresh, Status::False, "NoneYet"),
+            says(C::EngineHealthy, Status::False, "CrashLoop"),
+            says(C::GitReachable, Status::Unknown, "Fetched"),
+        ];
+        assert_eq!(
+            told(conditions),
+            "EngineHealthy: CrashLoop, Synced: NotSynced, Paused: Maintenance"
+        );
+        assert_eq!(told(vec![]), "");
+        // Nothing of the agent's is missed there.
+        let observed = vec![
+            says(C::Guarded, Status::False, "Missing"),
+            says(C::ObserveOnly, Status::True, "ForeignManager"),
+        ];
+        assert_eq!(told(observed), "ObserveOnly: ForeignManager");
+        let long = says(C::Quarantined, Status::True, &"x".repeat(200));
+        assert_eq!(told(vec![long]).chars().count(), MAX_WHY);
+    }
 
     #[test]
     fn an_empty_list_says_whether_there_are_others() {
-        let wanted = ["env=prod".to_owned(), "site=eu".to_owned()];
+        let wanted = ["env=prod", "site!=eu"].map(|text| selector(text).unwrap());
         assert_eq!(
             nothing(&wanted[..1], 3),
-            "no cluster has env=prod; there are 3"
+            "no cluster matches env=prod; there are 3"
         );
         assert_eq!(
             nothing(&wanted, 1),
-            "no cluster has env=prod, site=eu; there is 1"
+            "no cluster matches env=prod, site!=eu; there is 1"
         );
         assert_eq!(
             nothing(&wanted, 0),
             "no clusters; run: linesman cluster add NAME"
         );
-        assert!(selector("env").is_err() && selector("=prod").is_err());
-        assert_eq!(selector("env="), Ok("env=".to_owned()));
+    }
+
+    /// `env!=prod` was the label `env!`, which no cluster has.
+    #[test]
+    fn clusters_are_chosen_by_selectors_as_grants_choose_them() {
+        let mut cluster = super::super::wait::tests::cluster(Phase::Healthy, &[], vec![]);
+        let labels = [("env", "stage"), ("ring", "")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        cluster.labels.extend(labels);
+        for (texts, expected) in [
+            (&[][..], true),
+            (&["env!=prod"], true),
+            (&["env==stage"], true),
+            (&["env=stage,ring="], true),
+            (&["env=stage,ring=canary"], false),
+            (&["env in (prod,stage)", "!frozen"], true),
+            (&["env", "frozen"], false),
+        ] {
+            let chosen: Result<Vec<_>, _> = texts.iter().map(|text| selector(text)).collect();
+            assert_eq!(fits(&cluster, &chosen.unwrap()), expected, "{texts:?}");
+        }
+        for wrong in ["", "=prod", "env=prod=eu"] {
+            assert!(selector(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

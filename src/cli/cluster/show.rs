@@ -220,7 +220,7 @@ fn images(from: Option<&RegistryView>) -> String {
     };
     let whose = match (from.own, from.registry.as_str()) {
         (true, _) => " (said for this cluster)",
-        (false, "") => "",
+        (false, "") if from.pull_secret.is_none() => "",
         (false, _) => " (the hub's word for all)",
     };
     format!("from {}{whose}", whence(from))
@@ -339,8 +339,13 @@ mod tests {
     fn whence_images_come_is_said_with_whose_word_it_is() {
         let view = |registry: &str, own| RegistryView {
             registry: registry.to_owned(),
+            pull_secret: None,
             change: 0,
             own,
+        };
+        let private = |registry: &str| RegistryView {
+            pull_secret: Some("regcred".to_owned()),
+            ..view(registry, false)
         };
         for (view, expected) in [
             (view("", false), "from the registries that they name"),
@@ -350,6 +355,14 @@ mod tests {
             ),
             (view("r.org", true), "from r.org (said for this cluster)"),
             (view("r.org", false), "from r.org (the hub's word for all)"),
+            (
+                private("r.org"),
+                "from r.org, with Secret regcred (the hub's word for all)",
+            ),
+            (
+                private(""),
+                "from the registries that they name, with Secret regcred (the hub's word for all)",
+            ),
         ] {
             assert_eq!(images(Some(&view)), expected);
         }

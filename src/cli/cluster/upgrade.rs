@@ -12,6 +12,7 @@ use crate::cli::exit::{Code, Failure};
 use crate::cli::follow::{self, Wish};
 use crate::cli::output::{Format, Output, document, emit, progress_line};
 use crate::client::Client;
+use crate::hub::selector::Selector;
 use crate::wire::api::AgentImageRequest;
 use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
@@ -31,9 +32,10 @@ goes on where it stopped. With -o json or yaml, one list has the clusters that w
 ended it.
 
 Examples:
-  linesman cluster upgrade eu1 --image registry.example.org/linesman@sha256:4f1c… --wait
-  linesman cluster upgrade -l stage=test --image registry.example.org/linesman@sha256:4f1c…
-  linesman cluster upgrade --all --image registry.example.org/linesman@sha256:4f1c…
+  linesman cluster upgrade eu1 --image registry.example.org/linesman-agent@sha256:4f1c… --wait
+  linesman cluster upgrade -l stage=test --image registry.example.org/linesman-agent@sha256:4f1c…
+  linesman cluster upgrade -l 'stage!=test,!frozen' --image registry.example.org/linesman-agent@sha256:4f1c…
+  linesman cluster upgrade --all --image registry.example.org/linesman-agent@sha256:4f1c…
   linesman cluster upgrade eu1 --withdraw";
 
 /// How long each of several clusters has where nobody said.
@@ -48,13 +50,13 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "REF", required_unless_present = "withdraw")]
     image: Option<String>,
     /// Take an image by its tag, which can come to name another one
-    #[arg(long, requires = "image")]
+    #[arg(long, requires = "image", conflicts_with = "withdraw")]
     allow_tag: bool,
-    /// No image is wished any more: an agent stays with the one that it runs
+    /// No image is wished any more: an agent stays with the one that it runs, and there is nothing to wait for
     #[arg(long, conflicts_with = "image")]
     withdraw: bool,
     /// Then wait until the new agent is heard: 5m at most, or TIME; of several clusters, each is waited for in any case
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration::parse, requires = "image")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5m", value_parser = duration::parse, requires = "image", conflicts_with = "withdraw")]
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
@@ -68,9 +70,9 @@ pub(in crate::cli) struct Args {
 struct Whom {
     /// The cluster's name
     name: Option<ClusterName>,
-    /// All clusters with this label, one after the other; may be given again, and all have to match
-    #[arg(long, short = 'l', value_name = "KEY=VALUE", value_parser = list::selector)]
-    selector: Vec<String>,
+    /// All clusters whose labels match, as for kubectl -l, one after the other; may be given again, and all have to match
+    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = list::selector)]
+    selector: Vec<Selector>,
     /// All clusters of the hub, one after the other
     #[arg(long)]
     all: bool,
@@ -91,11 +93,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let wait = asked.image.as_ref().map(|_| args.wait.unwrap_or(EACH));
     let rollout = Rollout::of(clusters, &args.whom.selector, wait.is_some());
     if rollout.is_empty() {
-        let labels = args.whom.selector.join(", ");
         let what = if args.whom.all {
             "the hub has no clusters".to_owned()
         } else {
-            format!("no cluster has the labels {labels}")
+            format!("no cluster matches {}", list::written(&args.whom.selector))
         };
         let next = "see them: linesman cluster list -o wide";
         return Err(Failure::new(Code::NotFound, what, next).into());
@@ -144,4 +145,35 @@ async fn upgrade(
         ),
     };
     follow::follow(client, name, &wish, wait).await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// They were taken, and meant nothing.
+    #[test]
+    fn what_is_said_of_an_image_is_refused_where_none_is_wished_any_more() {
+        let read = |given: &[&str]| {
+            let words = ["upgrade", "eu1"].iter().chain(given).copied();
+            let line = Line::try_parse_from(words);
+            line.map(|Line { args }| args.withdraw)
+                .map_err(|error| error.kind())
+        };
+        for beside in ["--wait", "--wait=1m", "--allow-tag"] {
+            let refused = Err(ErrorKind::ArgumentConflict);
+            assert_eq!(read(&["--withdraw", beside]), refused, "{beside}");
+            assert_eq!(read(&["--image", "a:1", beside]), Ok(false), "{beside}");
+        }
+        assert_eq!(read(&["--withdraw"]), Ok(true));
+    }
 }

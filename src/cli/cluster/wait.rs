@@ -15,7 +15,7 @@ use crate::cli::wait::{LEAST, Silence};
 use crate::client::Client;
 use crate::wire::api::{ToldCluster, ToldCondition};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{ConditionType, Phase, Status, StepName, StepState};
+use crate::wire::report::{ConditionType, Phase, Status, StepName, StepState, Weight, weights};
 
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_millis(500);
 pub(super) enum For {
     /// The engine applied the catalog's first revision
     Adopted,
-    /// The cluster is adopted and nothing is wrong
+    /// The cluster is adopted, works and follows the catalog: phase Healthy of 'cluster list --help'
     Healthy,
 }
 
@@ -184,32 +184,25 @@ fn step(cluster: &ToldCluster) -> String {
     }
 }
 
+/// Its phase, and what keeps it from being Healthy.
 fn unhealthy(cluster: &ToldCluster) -> String {
-    let wrong: Vec<String> = [
-        ConditionType::EngineInstalled,
-        ConditionType::EngineHealthy,
-        ConditionType::Synced,
-    ]
-    .into_iter()
-    .filter_map(|kind| {
-        cluster
-            .conditions
-            .iter()
-            .find(|c| c.kind == kind && c.status != Status::True)
-    })
-    .map(|c| {
-        let why = if c.message.is_empty() {
-            &c.reason
-        } else {
-            &c.message
-        };
-        format!(
-            "{} is {} ({why})",
-            output::kind(&c.kind),
-            output::status(&c.status)
-        )
-    })
-    .collect();
+    let said = cluster.conditions.iter().map(ToldCondition::known);
+    let weighed = cluster.conditions.iter().zip(weights(said));
+    let in_the_way = weighed.filter(|(_, weight)| weight.is_some_and(|w| w != Weight::Noted));
+    let wrong: Vec<String> = in_the_way
+        .map(|(c, _)| {
+            let why = if c.message.is_empty() {
+                &c.reason
+            } else {
+                &c.message
+            };
+            format!(
+                "{} is {} ({why})",
+                output::kind(&c.kind),
+                output::status(&c.status)
+            )
+        })
+        .collect();
     let phase = output::phase(&cluster.phase);
     if wrong.is_empty() {
         phase
@@ -321,6 +314,7 @@ pub(in crate::cli) mod tests {
         }
     }
 
+    /// H59
     #[test]
     fn the_waiting_reason_is_named() {
         let fresh = cluster(Phase::Pending, &[], vec![]);
@@ -361,6 +355,21 @@ pub(in crate::cli) mod tests {
         let why = "cluster eu1 is Degraded: Synced is False (no fetch)";
         assert_eq!(
             verdict(&sick, For::Healthy),
+            Verdict::NotYet(why.to_owned())
+        );
+        let unguarded = cluster(
+            Phase::Degraded,
+            &done,
+            vec![
+                says(ConditionType::Synced, Status::True, ""),
+                says(ConditionType::SnapshotFresh, Status::False, "none yet"),
+                says(ConditionType::EngineInstalled, Status::False, "1 of 30"),
+                says(ConditionType::Guarded, Status::False, "it is missing"),
+            ],
+        );
+        let why = "cluster eu1 is Degraded: Guarded is False (it is missing)";
+        assert_eq!(
+            verdict(&unguarded, For::Healthy),
             Verdict::NotYet(why.to_owned())
         );
         assert_eq!(

@@ -3,11 +3,11 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::super::connect::{Connect, read_ca};
-use super::super::exit::{Code, Failure};
+use super::super::exit::{Code, Failure, unread};
 use super::super::output::{Format, Output, document, emit, progress_line};
 use crate::bundle::release::{self, Release, ReleaseError, Version};
 use crate::client::WantedBundle;
@@ -35,7 +35,8 @@ the files at the same paths below its address: v2.9.4/install.yaml and v2.9.4/fl
 v3.2.6/manifests/core-install.yaml (or install.yaml).
 
 The hub puts the objects into a normal form and names the bundle by its digest: importing the same
-manifests twice changes nothing. New clusters get the newest version.";
+manifests twice changes nothing. New clusters get the newest version, whatever was imported last; of one
+version the bundle that was, and a pre-release only where no release is imported.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -263,17 +264,15 @@ fn unverified(error: &ReleaseError) -> anyhow::Error {
 fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(MAX_BUNDLE).unwrap_or(u64::MAX) + 1;
-    if path == Path::new("-") {
-        std::io::stdin()
-            .take(limit)
-            .read_to_end(&mut bytes)
-            .context("read the manifests from stdin")?;
+    let (read, what) = if path == Path::new("-") {
+        let read = std::io::stdin().take(limit).read_to_end(&mut bytes);
+        (read, "the manifests from stdin".to_owned())
     } else {
-        let file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
-        file.take(limit)
-            .read_to_end(&mut bytes)
-            .with_context(|| format!("read {}", path.display()))?;
-    }
+        let file = std::fs::File::open(path);
+        let read = file.and_then(|file| file.take(limit).read_to_end(&mut bytes));
+        (read, path.display().to_string())
+    };
+    read.map_err(|e| unread(&format!("read {what}"), &e))?;
     if bytes.len() > MAX_BUNDLE {
         let next = "give the engine's install manifests only; gzip is read as well".to_owned();
         let text = format!("{} is larger than {} MiB", path.display(), MAX_BUNDLE >> 20);

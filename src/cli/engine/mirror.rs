@@ -18,6 +18,10 @@ registry.example.org:5000/mirror/fluxcd/source-controller:v1.8.0 ('linesman engi
 images to copy). The bundle and its digest stay as they are. The agent changes a cluster's engine as
 'engine set' does: where it does not work within 5 minutes, the registry of before comes back.
 
+A registry that asks who pulls needs --pull-secret: the name of a Secret that you make in the engine's
+namespace of each cluster (type kubernetes.io/dockerconfigjson); what is in it, neither hub nor agent reads.
+It goes with the registry, and with --none with the images' own: said again without it, there is none.
+
 Without a registry it says which one is in force.
 
 Examples:
@@ -25,6 +29,7 @@ Examples:
   linesman engine mirror --cluster edge7                             # what is in force for one
   linesman engine mirror registry.example.org:5000/mirror            # all clusters without one of their own
   linesman engine mirror registry.edge7.lan:5000 --cluster edge7 --wait
+  linesman engine mirror registry.example.org:5000/mirror --pull-secret regcred
   linesman engine mirror --none --cluster eu1                        # the images' own registries
   linesman engine mirror --default --cluster edge7                   # the hub's, again";
 
@@ -33,6 +38,7 @@ Examples:
 #[command(group = clap::ArgGroup::new("whence").args(["registry", "none", "default"]))]
 pub(in crate::cli) struct Args {
     /// HOST[:PORT][/PATH], without a scheme; without it, what is in force is shown
+    #[arg(value_parser = duration::other)]
     registry: Option<String>,
     /// The registries that the images themselves name
     #[arg(long)]
@@ -43,6 +49,14 @@ pub(in crate::cli) struct Args {
     /// Only this cluster
     #[arg(long, value_name = "NAME")]
     cluster: Option<ClusterName>,
+    /// The Secret of the engine's namespace, in each cluster, that the images are pulled with
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "whence",
+        conflicts_with = "default"
+    )]
+    pull_secret: Option<String>,
     /// With --cluster: then wait until the engine works with it: 10m at most, or TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m", value_parser = duration::parse, requires = "cluster", requires = "whence")]
     wait: Option<Duration>,
@@ -62,7 +76,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         (None, false, true) => None,
         (None, false, false) => return show(format, &client.registry(cluster).await?),
     };
-    let asked = RegistryRequest { registry };
+    let asked = RegistryRequest {
+        registry,
+        pull_secret: args.pull_secret,
+    };
     let set = client.set_registry(cluster, &asked).await?;
     let from = whence(&set);
     let Some(name) = cluster else {
@@ -87,8 +104,12 @@ fn show(format: Format, view: &RegistryView) -> Result<()> {
 
 /// In words.
 pub(in crate::cli) fn whence(view: &RegistryView) -> String {
-    match view.registry.as_str() {
-        "" => "the registries that they name".to_owned(),
-        registry => registry.to_owned(),
+    let from = match view.registry.as_str() {
+        "" => "the registries that they name",
+        registry => registry,
+    };
+    match &view.pull_secret {
+        Some(secret) => format!("{from}, with Secret {secret}"),
+        None => from.to_owned(),
     }
 }

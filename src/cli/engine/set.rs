@@ -23,7 +23,7 @@ change by a commit, and this is refused.
 
 Examples:
   linesman engine set eu1 flux 2.9.5 --wait
-  linesman engine set eu1 argocd                  # the newest that was imported
+  linesman engine set eu1 argocd                  # the newest that is imported
   linesman engine set eu1 flux --bundle sha256:4f1c… --wait=15m";
 
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,8 @@ pub(in crate::cli) struct Args {
     /// The engine that the cluster has
     #[arg(value_enum)]
     engine: Engine,
-    /// The version; without it, the one imported last
+    /// The version; without it, the newest that is imported
+    #[arg(value_parser = duration::other)]
     version: Option<String>,
     /// One of several bundles of a version, sha256:…
     #[arg(long, value_name = "DIGEST")]

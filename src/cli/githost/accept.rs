@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use super::{BUILTIN, print};
 use crate::cli::confirm::{self, Question};
 use crate::cli::connect::Connect;
-use crate::cli::exit::{Code, Failure};
+use crate::cli::exit::{Code, Failure, unread};
 use crate::cli::output::{Output, progress_line};
 use crate::wire::api::{AcceptHostKey, HostKeyView, OfferedKey, ToldGitHost};
 
@@ -66,7 +66,10 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         (None, None) => {
             let host = client.githost(&args.name).await?;
             let offered = the_one(&host)?;
-            confirm(&host, offered, args.replace)?;
+            let print = offered.fingerprint.as_str();
+            let key = [host.name.as_str(), "--fingerprint", print];
+            let command = unasked(key, args.replace, (&args.connect, &args.output));
+            confirm(&host, offered, args.replace, &command)?;
             asked.fingerprint = Some(offered.fingerprint.clone());
         }
     }
@@ -98,12 +101,22 @@ fn ask(host: &ToldGitHost, args: &Args, [flag, key]: &[String; 2]) -> Result<()>
         doing: format!("replacing the keys of Git host {name}"),
         means,
         word: (name, "the Git host's name"),
-        unasked: confirm::whole_command(
-            &["githost", "accept-host-key", name, flag, key, "--replace"],
-            &args.connect,
-            &args.output,
-        ),
+        unasked: unasked([name, flag, key], true, (&args.connect, &args.output)),
     })
+}
+
+/// The command for where nobody is asked, with the key named and all that was given.
+fn unasked(
+    [name, flag, key]: [&str; 3],
+    replace: bool,
+    (connect, output): (&Connect, &Output),
+) -> String {
+    let words = ["githost", "accept-host-key", name, flag, key];
+    if replace {
+        let words = [&words[..], &["--replace"]].concat();
+        return confirm::whole_command(&words, connect, output);
+    }
+    confirm::plain_command(&words, connect, output)
 }
 
 fn known(key: &HostKeyView) -> String {
@@ -117,11 +130,10 @@ fn known(key: &HostKeyView) -> String {
 }
 
 fn read(path: &Path) -> Result<String> {
-    let doing = || format!("read {}", path.display());
     let mut text = String::new();
-    let file = File::open(path).with_context(doing)?;
-    let read = file.take(MAX_FILE + 1).read_to_string(&mut text);
-    if read.with_context(doing)? as u64 > MAX_FILE {
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let read = read.map_err(|e| unread(&format!("read {}", path.display()), &e))?;
+    if read as u64 > MAX_FILE {
         let text = format!("{} has more than {MAX_FILE} bytes", path.display());
         let next = "give a file with the lines of this host alone";
         return Err(Failure::new(Code::Usage, text, next).into());
@@ -153,7 +165,7 @@ fn the_one(host: &ToldGitHost) -> Result<&OfferedKey, Failure> {
     }
 }
 
-fn confirm(host: &ToldGitHost, offered: &OfferedKey, replace: bool) -> Result<()> {
+fn confirm(host: &ToldGitHost, offered: &OfferedKey, replace: bool, command: &str) -> Result<()> {
     let OfferedKey {
         kind, fingerprint, ..
     } = offered;
@@ -161,10 +173,7 @@ fn confirm(host: &ToldGitHost, offered: &OfferedKey, replace: bool) -> Result<()
         let text = format!(
             "the key {fingerprint} needs someone who has compared it, and nobody is here to ask"
         );
-        let next = format!(
-            "compare it, then run: linesman githost accept-host-key {} --fingerprint {fingerprint}",
-            host.name
-        );
+        let next = format!("compare it, then run: {command}");
         return Err(Failure::new(Code::Usage, text, next).into());
     }
     progress_line(&format!("Git host {} ({})", host.name, host.url));
@@ -192,8 +201,37 @@ fn confirm(host: &ToldGitHost, offered: &OfferedKey, replace: bool) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::super::tests::host;
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// It left out `--replace`, the hub and the form: what was run then was another command.
+    #[test]
+    fn the_command_that_names_the_key_is_the_whole_one() {
+        for (given, beyond) in [
+            ("", ""),
+            ("--hub hub.x --token-file a.token --ca ca.crt -o json", ""),
+            ("--replace", " --yes"),
+            ("--replace --hub hub.x -o json", " --yes"),
+        ] {
+            let words = ["accept-host-key"].into_iter();
+            let Line { args } = Line::parse_from(words.chain(given.split_whitespace()));
+            let key = ["builtin", "--fingerprint", "SHA256:new"];
+            let line = unasked(key, args.replace, (&args.connect, &args.output));
+            let whole = format!(
+                "linesman githost accept-host-key {} {given}{beyond}",
+                key.join(" ")
+            );
+            assert_eq!(line, whole.trim_end());
+        }
+    }
 
     #[test]
     fn without_a_fingerprint_there_must_be_one_key_to_decide_about() {

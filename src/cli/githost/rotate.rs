@@ -29,7 +29,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// The Git host's name
-    #[arg(default_value = BUILTIN)]
+    #[arg(default_value = BUILTIN, value_parser = duration::other)]
     name: String,
     /// Show the new key at once; clusters that do not know it yet fetch nothing until they do
     #[arg(long)]

@@ -9,10 +9,10 @@ use super::{Args, GitOverLine, IdentityRecovery};
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
 use crate::client;
-use crate::hub::HubConfig;
 use crate::hub::gitline::Allowed;
 use crate::hub::rotation::KeyPolicy;
 use crate::hub::tls::TlsSource;
+use crate::hub::{Bounds, HubConfig};
 
 /// Keys that are replaced more often would be replaced all the time.
 const LEAST_KEY_AGE: Duration = Duration::from_hours(24);
@@ -47,7 +47,10 @@ pub(super) fn config(args: Args) -> Result<HubConfig> {
         Some(_) => DRAIN_AMONG_OTHERS,
     };
     Ok(HubConfig {
-        bounds: crate::hub::Bounds::default(),
+        bounds: Bounds {
+            requests: args.requests.config(),
+            ..Bounds::default()
+        },
         data: std::path::absolute(&args.data).context("find the data directory")?,
         records,
         url: url.as_str().trim_end_matches('/').to_owned(),

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::cli::exit::{Code, Failure};
+use crate::cli::exit::{Code, Failure, unread};
 use crate::hub::store::Records;
 use crate::hub::store::postgres::Target;
 
@@ -35,8 +35,8 @@ impl DatabaseArgs {
 
 /// Reads the file that names a database and has its password, and so is not shown.
 pub(in crate::cli) fn target(file: &Path) -> Result<Target> {
-    let url = std::fs::read_to_string(file)
-        .with_context(|| format!("read the database's URL from {}", file.display()))?;
+    let doing = || format!("read the database's URL from {}", file.display());
+    let url = std::fs::read_to_string(file).map_err(|e| unread(&doing(), &e))?;
     Target::parse(&url).map_err(|why| {
         let text = format!("the database's URL in {}: {why}", file.display());
         let next =

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::audit::receiver;
-use crate::cli::exit::{Code, Failure};
+use crate::cli::exit::{Code, Failure, unread};
 use crate::cli::{connect, duration};
 use crate::hub::notify::{Config, Sink};
 use crate::secret::Secret;
@@ -99,7 +99,7 @@ fn secret(path: &Path) -> Result<Secret<String>> {
 fn line(path: &Path) -> Result<String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_SECRET).read_to_string(&mut text));
-    read.with_context(|| format!("read {}", path.display()))?;
+    read.map_err(|e| unread(&format!("read {}", path.display()), &e))?;
     Ok(text.trim().to_owned())
 }
 

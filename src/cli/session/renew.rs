@@ -95,7 +95,7 @@ async fn alone(file: &File, path: &Path, mut tell: impl FnMut(&str)) -> Result<(
                 return Err(Failure::new(
                     Code::Failed,
                     "another linesman has been renewing the session for a minute",
-                    "see what holds it: fuser -v on the lock in $XDG_STATE_HOME/linesman",
+                    format!("see what holds it: fuser -v {}", path.display()),
                 )
                 .into());
             }

@@ -58,7 +58,7 @@ pub fn check(options: &AdoptionOptions) -> Result<(), Wrong> {
 }
 
 /// A DNS subdomain (RFC 1123), as Kubernetes wants names of Secrets.
-fn is_secret(name: &str) -> bool {
+pub fn is_secret(name: &str) -> bool {
     let label = |label: &str| {
         let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         label.bytes().all(|b| letter(b) || b == b'-')

@@ -10,6 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::precondition::MAX_PAGE;
@@ -32,6 +33,8 @@ const MAX_WAIT: u64 = 25;
 const SEARCH: Duration = Duration::from_secs(5);
 /// Between two looks of a call that waits.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The same for records of other replicas, where none is made here.
+const LOOK: Duration = Duration::from_secs(1);
 /// Someone who reads on and on is on record this often.
 const AGAIN: Duration = Duration::from_mins(1);
 const READERS: usize = 1_000;
@@ -147,10 +150,11 @@ async fn next(
     wait: Duration,
 ) -> Result<(Vec<AuditRow>, Option<i64>), Problem> {
     let mut head = hub.audit.head();
+    let mut there = 0;
     let deadline = tokio::time::Instant::now() + wait;
     loop {
         // Before the question: all up to there is in the store, and in its answer if it fits.
-        let there = *head.borrow_and_update();
+        there = there.max(*head.borrow_and_update());
         let page = search(hub, query, SEARCH.max(wait)).await?;
         if !page.rows.is_empty() {
             return Ok((page.rows, None));
@@ -167,15 +171,44 @@ async fn next(
             return Ok((page.rows, Some(looked)));
         }
         query.after = Some(looked);
-        let more = async { head.wait_for(|seq| *seq > looked).await.is_ok() };
-        let more = tokio::time::timeout_at(deadline, more);
-        let Some(Ok(true)) = hub.stop.run_until_cancelled(more).await else {
+        let Some(last) = behind(hub, &mut head, looked, deadline).await else {
             return Ok((page.rows, Some(looked)));
         };
+        there = last;
         // Where a thousand records come in a second, they are looked through together.
         let pause = tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + PAUSE));
         if hub.stop.run_until_cancelled(pause).await.is_none() {
             return Ok((page.rows, Some(looked)));
+        }
+    }
+}
+
+/// The number of the last record, once there is one behind `looked`; None = there is none until the deadline, or the hub stops.
+async fn behind(
+    hub: &Hub,
+    head: &mut watch::Receiver<i64>,
+    looked: i64,
+    deadline: tokio::time::Instant,
+) -> Option<i64> {
+    loop {
+        // The head is that of the records that are made here: those of other replicas are looked for.
+        let until = match &hub.replica {
+            Some(_) => deadline.min(tokio::time::Instant::now() + LOOK),
+            None => deadline,
+        };
+        let own = async { head.wait_for(|seq| *seq > looked).await.map(|seq| *seq) };
+        let own = tokio::time::timeout_at(until, own);
+        if let Ok(own) = hub.stop.run_until_cancelled(own).await? {
+            return own.ok();
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return None;
+        }
+        let last = tokio::time::timeout_at(deadline, hub.store.audit_head());
+        match hub.stop.run_until_cancelled(last).await? {
+            Ok(Ok(Some(last))) if last.seq > looked => return Some(last.seq),
+            // Whoever waits goes on waiting where the store does not answer; the next call says so.
+            Ok(_) | Err(_) => {}
         }
     }
 }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::problem::{Problem, Slug};
 use super::{Caller, UserBody, precondition};
+use crate::bundle::release;
 use crate::clock;
 use crate::hub::adoption::copy::{self, Done};
 use crate::hub::auth::Role;
@@ -237,8 +238,8 @@ fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<git::Change, Pr
 pub(super) async fn choose(hub: &Hub, new: &NewCluster) -> Result<BundleView, Problem> {
     let engine = new.engine;
     let Some(digest) = &new.bundle else {
-        let newest = hub.store.newest_bundle(new.engine).await?;
-        return newest.ok_or_else(|| {
+        let held = release::newest_first(hub.store.bundles().await?, engine);
+        return held.into_iter().next().ok_or_else(|| {
             Problem::new(
                 Slug::NoBundle,
                 format!("the hub has no bundle of {engine}"),

@@ -30,6 +30,8 @@ const MAX_REASON: usize = 200;
 #[serde(deny_unknown_fields, default)]
 struct Wanted {
     cluster: Option<ClusterName>,
+    /// Those alone that are not over, in clusters that were not removed.
+    open: bool,
     limit: Option<u32>,
     /// The id of the last heal on the page before.
     cursor: Option<String>,
@@ -195,10 +197,12 @@ async fn page(hub: &Hub, wanted: Wanted) -> Result<Page<HealView>, Problem> {
         None => None,
     };
     let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    let mut rows: Vec<(ClusterName, HealRecord)> = hub
-        .store
-        .heals(cluster.as_deref(), wanted.cursor.as_deref(), limit)
-        .await?;
+    let (of, before) = (cluster.as_deref(), wanted.cursor.as_deref());
+    let mut rows: Vec<(ClusterName, HealRecord)> = if wanted.open {
+        hub.store.heals_not_over(of, before, limit).await?
+    } else {
+        hub.store.heals(of, before, limit).await?
+    };
     let fit = fitting(&rows);
     let more = fit < rows.len() || rows.len() == limit as usize;
     rows.truncate(fit);

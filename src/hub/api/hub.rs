@@ -13,7 +13,8 @@ use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::oidc::Provider;
 use crate::hub::serve::first_admin;
-use crate::hub::{Hub, git, image};
+use crate::hub::tls::TlsSource;
+use crate::hub::{Hub, audit, git, image};
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Check, HubInfo, WhoAmI};
 
@@ -64,6 +65,7 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
         certificate(&hub),
         bundle(&hub).await,
         sinks(&hub).await,
+        retention(&hub).await,
         admins(&hub).await,
         agent_image(&hub),
         Check {
@@ -142,11 +144,20 @@ fn certificate(hub: &Hub) -> Check {
     } else {
         Err(text)
     };
-    check(
-        "certificate",
-        found,
-        "put a renewed certificate in place of the files; the hub reads it by itself",
-    )
+    check("certificate", found, renewal(&hub.config.tls))
+}
+
+/// How one that ends soon is replaced.
+fn renewal(source: &TlsSource) -> &'static str {
+    match source {
+        TlsSource::Own { .. } => {
+            "the hub makes another one by itself a month before the end: its log says why it could not ('follow the hub's key, CA \
+             and certificate')"
+        }
+        TlsSource::Files { .. } => {
+            "put a renewed certificate in place of the files of --tls-cert and --tls-key; the hub reads it by itself"
+        }
+    }
 }
 
 async fn bundle(hub: &Hub) -> Check {
@@ -180,6 +191,13 @@ async fn admins(hub: &Hub) -> Check {
     check("admin tokens", found, first_admin::NEXT)
 }
 
+/// Whether the audit goes as far back as it is to.
+async fn retention(hub: &Hub) -> Check {
+    let found = audit::retain::outlook(&hub.store, hub.config.audit.retention, clock::now()).await;
+    let found = found.unwrap_or_else(|error| Err(crate::hub::chain_of(&error)));
+    check("audit retention", found, audit::retain::NEXT)
+}
+
 /// How many records the audit's sinks have yet to take.
 async fn sinks(hub: &Hub) -> Check {
     let head = *hub.audit.head().borrow();
@@ -209,4 +227,28 @@ async fn sinks(hub: &Hub) -> Check {
         if late { Err(text) } else { Ok(text) },
         "look at the receiver, and at the hub's log for why it does not take records",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hub's own certificate is in no files that anybody was to renew.
+    #[test]
+    fn each_kind_of_certificate_is_renewed_in_its_way() {
+        let own = TlsSource::Own { names: Vec::new() };
+        let files = TlsSource::Files {
+            cert: "a.crt".into(),
+            key: "a.key".into(),
+            ca: None,
+        };
+        let told = [&own, &files].map(|source| {
+            let fix = renewal(source);
+            (
+                fix.contains("by itself a month before"),
+                fix.contains("--tls-cert"),
+            )
+        });
+        assert_eq!(told, [(true, false), (false, true)]);
+    }
 }

@@ -171,7 +171,7 @@ fn last_admin() -> Problem {
     Problem::new(
         Slug::LastAdmin,
         "nobody could administer the hub any more",
-        "give another admin a token first: linesman user add NAME --role admin; linesman token create --user NAME",
+        "give another admin a token first: linesman user add NAME --role admin; linesman token create --user NAME --title TEXT",
     )
 }
 

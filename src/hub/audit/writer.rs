@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{self, Head, anchor_input, genesis};
-use super::{Audit, Command, Opened, PLACES, Refusals, doubt};
+use super::{Audit, Command, Counted, Opened, PLACES, doubt};
 use crate::clock;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 use crate::hub::trust::Said;
@@ -106,7 +106,7 @@ pub async fn start(
     let audit = Audit {
         queue: send,
         head: moves,
-        refusals: Arc::new(Mutex::new(Refusals::new(Instant::now().into_std()))),
+        refusals: Arc::new(Mutex::new(Counted::new(Instant::now().into_std()))),
     };
     Ok((audit, chain))
 }

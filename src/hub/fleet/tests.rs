@@ -89,6 +89,72 @@ fn what_the_catalog_brought_degrades_a_cluster_whose_root_is_synced() {
     assert_eq!(phase(seconds(200), seen), Phase::Degraded);
 }
 
+fn word_of(conditions: &[Condition]) -> Phase {
+    let seen = Seen {
+        hub_started: START,
+        line_up: true,
+        last_heard: Some(seconds(100)),
+        steps: &[step(StepName::Adopted, StepState::Done)],
+        conditions,
+        open_heals: 0,
+    };
+    phase(seconds(200), seen)
+}
+
+/// These left a cluster Healthy, so that `cluster wait --for healthy` was content where `doctor` failed.
+#[test]
+fn what_is_wrong_beside_the_engine_is_seen_in_the_phase_and_what_is_only_told_is_not() {
+    use ConditionType as C;
+    for (kind, status, reason, expected) in [
+        (C::Guarded, Status::False, "Missing", Phase::Degraded),
+        (C::Guarded, Status::True, "Refuses", Phase::Healthy),
+        // Kubernetes below 1.30.
+        (C::Guarded, Status::False, "NotServed", Phase::Healthy),
+        (C::PolicyAccepted, Status::False, "Invalid", Phase::Degraded),
+        (
+            C::DeployKeyRegistered,
+            Status::False,
+            "Refused",
+            Phase::Degraded,
+        ),
+        (C::HostKeysKnown, Status::False, "Missing", Phase::Degraded),
+        (C::IdentityRevoked, Status::True, "Revoked", Phase::Degraded),
+        (C::Uncovered, Status::True, "Refused", Phase::Degraded),
+        (
+            C::Uncovered,
+            Status::True,
+            "NamespaceMissing",
+            Phase::Healthy,
+        ),
+        (C::Uncovered, Status::False, "Covered", Phase::Healthy),
+        (
+            C::EngineInstalled,
+            Status::False,
+            "ObjectsMissing",
+            Phase::Healthy,
+        ),
+        (C::SnapshotFresh, Status::False, "NoneYet", Phase::Healthy),
+        (C::GitOverLine, Status::False, "DialTimeout", Phase::Healthy),
+        (C::SafeHealsOnly, Status::True, "HealSafe", Phase::Healthy),
+        (C::EngineFromGit, Status::True, "FromGit", Phase::Healthy),
+        (C::Synced, Status::Unknown, "Unproven", Phase::Healthy),
+    ] {
+        let told = Condition {
+            reason: reason.to_owned(),
+            ..condition(kind, status)
+        };
+        assert_eq!(word_of(&[told]), expected, "{kind:?} {status:?} {reason}");
+    }
+}
+
+#[test]
+fn beside_another_manager_a_cluster_without_our_guard_is_only_watched() {
+    let observed = condition(ConditionType::ObserveOnly, Status::True);
+    let unguarded = condition(ConditionType::Guarded, Status::False);
+    assert_eq!(word_of(std::slice::from_ref(&unguarded)), Phase::Degraded);
+    assert_eq!(word_of(&[observed, unguarded]), Phase::Paused);
+}
+
 #[test]
 fn a_fault_in_a_window_is_not_called_healing() {
     let mut conditions = vec![

@@ -82,7 +82,7 @@ impl Refusal {
             }
             Self::File(_) => "give a known_hosts file with an un-revoked line for the host",
             Self::Unverifiable(_) => "add the host's Ed25519 or ECDSA key to the file",
-            Self::Full => "drop old ones: linesman githost drop-host-key",
+            Self::Full => "drop old ones: linesman githost drop-host-key --fingerprint SHA256:…",
             Self::Unknown(_) => "see: linesman githost show",
             Self::Served(_) => "clusters that follow the hub's catalog need it",
             Self::Last(_) => "accept its successor first: linesman githost accept-host-key",

@@ -132,13 +132,18 @@ impl Board {
             .retain(|(cluster, _), _| known.contains(cluster));
         let mut due: BTreeMap<(State, String), Vec<(ClusterName, Trouble)>> = BTreeMap::new();
         self.surplus = 0;
+        let mut silent: BTreeSet<Key> = BTreeSet::new();
         for seen in fleet {
             // Of a cluster that the hub cannot judge yet, everything stays as it was.
             if seen.phase != Phase::Unknown {
-                self.take_in(now, seen);
+                silent.extend(self.take_in(now, seen));
             }
         }
-        self.troubles.retain(|(cluster, class), trouble| {
+        self.troubles.retain(|key, trouble| {
+            if silent.contains(key) {
+                return true;
+            }
+            let (cluster, class) = key;
             if let Some(state) = trouble.step(now, remind, class) {
                 let of_class = due.entry((state, class.clone())).or_default();
                 of_class.push((cluster.clone(), trouble.clone()));
@@ -188,8 +193,14 @@ impl Board {
         due.into_iter().flat_map(grouped).collect()
     }
 
-    fn take_in(&mut self, now: OffsetDateTime, seen: &Seen) {
-        let Look { found, only } = found(seen);
+    /// Takes in one cluster. Gives what was told of it and comes of another trouble by now: while that is there, nobody can say
+    /// whether this would be over.
+    fn take_in(&mut self, now: OffsetDateTime, seen: &Seen) -> Vec<Key> {
+        let Look {
+            found,
+            follows,
+            only,
+        } = found(seen);
         for (class, Found { severity, text }) in &found {
             let key = (seen.cluster.clone(), class.clone());
             if let Some(trouble) = self.troubles.get_mut(&key) {
@@ -209,21 +220,41 @@ impl Board {
                 self.surplus += 1;
             }
         }
+        let mut silent = Vec::new();
         let first = (seen.cluster.clone(), String::new());
-        for ((_, class), trouble) in self
+        for (key, trouble) in self
             .troubles
             .range_mut(first..)
             .take_while(|((of, _), _)| *of == seen.cluster)
         {
+            let class = &key.1;
             let spoken_of = only.is_none_or(|only| only == class);
-            if spoken_of && !found.contains_key(class) {
-                trouble.gone.get_or_insert(now);
+            if !spoken_of || found.contains_key(class) {
+                continue;
+            }
+            match follows.get(class.as_str()) {
+                Some(there) if trouble.is_told() => {
+                    if *there {
+                        trouble.gone = None;
+                    }
+                    // What was gone before that came is over when it would have been.
+                    silent.extend(trouble.gone.is_none().then(|| key.clone()));
+                }
+                _ => {
+                    trouble.gone.get_or_insert(now);
+                }
             }
         }
+        silent
     }
 }
 
 impl Trouble {
+    /// It was told, and its end was not.
+    fn is_told(&self) -> bool {
+        self.told.is_some() && !self.over
+    }
+
     /// It is there at this look.
     fn back(&mut self, now: OffsetDateTime) {
         let gone = self.gone.take();

@@ -7,15 +7,36 @@ use http::StatusCode;
 
 use crate::kubeapi::status::{Hop, Refusal};
 
-/// Of one user, on all clusters.
-const USER: usize = 1_024;
-/// Of one cluster, by all users.
-const CLUSTER: usize = 4_096;
+/// Below this one kubectl, which asks for all API groups at once, would be refused.
+pub const LEAST: u32 = 64;
+/// What one may be allowed: a quarter of the audit's places, of which each request has one until it is over, so that one user alone
+/// never has all of them.
+pub const MOST_OF_USER: u32 = 16_384;
+/// An agent serves so many at once, and refuses those above.
+pub const MOST_OF_CLUSTER: u32 = 4_096;
+
+/// How many requests may run at once, at this replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requests {
+    /// Of one user, on all clusters.
+    pub user: u32,
+    /// Of one cluster, by all users.
+    pub cluster: u32,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self {
+            user: 1_024,
+            cluster: MOST_OF_CLUSTER,
+        }
+    }
+}
 
 /// Requests that run now.
 #[derive(Default)]
 pub struct Limits {
-    running: Mutex<HashMap<Key, usize>>,
+    running: Mutex<HashMap<Key, u32>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,44 +48,82 @@ enum Key {
 /// A place among them, given back on drop.
 pub struct Place {
     limits: Arc<Limits>,
-    keys: [Key; 2],
+    keys: Vec<Key>,
+}
+
+/// A request of a user that is judged yet: it has the user's place among those that run.
+pub struct Asking {
+    most: Requests,
+    place: Place,
 }
 
 impl Limits {
-    pub fn enter(self: &Arc<Self>, user: &str, cluster: &str) -> Result<Place, Refusal> {
-        let keys = [Key::User(user.to_owned()), Key::Cluster(cluster.to_owned())];
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = |key: &Key| running.get(key).copied().unwrap_or_default();
-        let [of_user, of_cluster] = &keys;
-        if count(of_user) >= USER {
-            return Err(busy(format!(
-                "{user} has {USER} requests running, the most for one user"
-            )));
+    /// A place for one more request of the user, where less than `most` run. It is held while the request is judged, too.
+    pub fn ask(self: &Arc<Self>, most: Requests, user: &str) -> Result<Asking, Refusal> {
+        let key = Key::User(user.to_owned());
+        if !self.take(&key, most.user) {
+            return Err(user_busy(user, most.user));
         }
-        if count(of_cluster) >= CLUSTER {
-            return Err(busy(format!(
-                "cluster {cluster} has {CLUSTER} requests running, the most for one cluster"
-            )));
-        }
-        for key in &keys {
-            *running.entry(key.clone()).or_default() += 1;
-        }
-        drop(running);
-        Ok(Place {
+        let place = Place {
             limits: self.clone(),
-            keys,
-        })
+            keys: vec![key],
+        };
+        Ok(Asking { most, place })
+    }
+
+    /// Counts one more where there are less than `most`.
+    fn take(&self, key: &Key, most: u32) -> bool {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = running.get(key).copied().unwrap_or_default();
+        if count >= most {
+            return false;
+        }
+        running.insert(key.clone(), count + 1);
+        true
     }
 }
 
-fn busy(what: String) -> Refusal {
+impl Asking {
+    /// The place at the cluster, too.
+    pub fn enter(self, cluster: &str) -> Result<Place, Refusal> {
+        let Self { most, mut place } = self;
+        let key = Key::Cluster(cluster.to_owned());
+        if !place.limits.take(&key, most.cluster) {
+            return Err(cluster_busy(cluster, most.cluster));
+        }
+        place.keys.push(key);
+        Ok(place)
+    }
+}
+
+fn user_busy(user: &str, most: u32) -> Refusal {
+    busy(
+        format!("{user} has {most} requests running, the most for one user"),
+        (most < MOST_OF_USER).then_some("--max-requests-per-user"),
+    )
+}
+
+fn cluster_busy(cluster: &str, most: u32) -> Refusal {
+    busy(
+        format!("cluster {cluster} has {most} requests running, the most for one cluster"),
+        (most < MOST_OF_CLUSTER).then_some("--max-requests-per-cluster"),
+    )
+}
+
+/// `setting` is what may be raised.
+fn busy(what: String, setting: Option<&str>) -> Refusal {
+    let end = "end watches and sessions that are not needed";
+    let next = match setting {
+        Some(setting) => format!("{end}, or raise the hub's {setting}"),
+        None => end.to_owned(),
+    };
     Refusal::new(
         Hop::Hub,
         StatusCode::TOO_MANY_REQUESTS,
         "TooManyRequests",
         what,
     )
-    .next("end watches and sessions that are not needed")
+    .next(next)
     .retry_after(1)
 }
 
@@ -89,38 +148,93 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hub::audit::PLACES;
+
+    const MOST: Requests = Requests {
+        user: 3,
+        cluster: 6,
+    };
 
     /// L11: whoever they are.
     #[test]
     fn a_cluster_at_the_limit_takes_no_more_and_another_does() {
         let limits = Arc::new(Limits::default());
-        let users = CLUSTER / USER;
-        let users: Vec<String> = (0..users).map(|n| format!("user-{n}")).collect();
-        let each = users.iter().flat_map(|user| vec![user; USER]);
-        let places: Vec<Place> = each
-            .map(|user| limits.enter(user, "eu1").unwrap())
-            .collect();
-        let refusal = limits.enter("bob", "eu1").err().unwrap();
-        let expected =
-            busy("cluster eu1 has 4096 requests running, the most for one cluster".to_owned());
-        assert_eq!(refusal, expected);
-        assert!(limits.enter("bob", "eu2").is_ok());
+        let enter = |user: &str, cluster: &str| limits.ask(MOST, user)?.enter(cluster);
+        let users = ["ada", "ada", "ada", "eve", "eve", "eve"];
+        let places: Vec<Place> = users.map(|user| enter(user, "eu1").unwrap()).into();
+        let refusal = enter("bob", "eu1").err().unwrap();
+        assert_eq!(refusal, cluster_busy("eu1", 6));
+        assert!(enter("bob", "eu2").is_ok());
         drop(places);
-        assert!(limits.enter("bob", "eu1").is_ok());
+        assert!(enter("bob", "eu1").is_ok());
     }
 
+    /// L11
     #[test]
     fn a_user_at_the_limit_is_told_so_and_gets_in_again() {
         let limits = Arc::new(Limits::default());
-        let mut places: Vec<Place> = (0..USER)
-            .map(|_| limits.enter("ada", "eu1").unwrap())
-            .collect();
-        let refusal = limits.enter("ada", "eu2").err().unwrap();
+        let enter = |user: &str, cluster: &str| limits.ask(MOST, user)?.enter(cluster);
+        let clusters = ["eu1", "eu2", "eu3"];
+        let mut places: Vec<Place> = clusters.map(|name| enter("ada", name).unwrap()).into();
+        let refusal = enter("ada", "eu4").err().unwrap();
+        assert_eq!(refusal, user_busy("ada", 3));
         assert_eq!((refusal.code.as_u16(), refusal.retry_after), (429, Some(1)));
-        assert!(limits.enter("bob", "eu1").is_ok());
+        assert!(enter("bob", "eu1").is_ok());
         places.pop();
-        assert!(limits.enter("ada", "eu2").is_ok());
+        assert!(enter("ada", "eu4").is_ok());
         drop(places);
         assert!(limits.running.lock().unwrap().is_empty());
+    }
+
+    /// Those that are refused take no more at once than those that are not.
+    #[test]
+    fn what_is_judged_yet_counts_as_the_users_and_as_no_clusters() {
+        let limits = Arc::new(Limits::default());
+        let asks: Vec<Asking> = (0..MOST.user)
+            .map(|_| limits.ask(MOST, "ada").unwrap())
+            .collect();
+        let refusal = limits.ask(MOST, "ada").err().unwrap();
+        assert_eq!(refusal, user_busy("ada", 3));
+        let counts = [(Key::User("ada".to_owned()), 3)];
+        assert_eq!(*limits.running.lock().unwrap(), HashMap::from(counts));
+        drop(asks);
+        assert!(limits.running.lock().unwrap().is_empty());
+        // Refused by the cluster's bound, it gives the user's place back.
+        let full = Requests { cluster: 0, ..MOST };
+        let refusal = limits.ask(full, "ada").unwrap().enter("eu1").err().unwrap();
+        assert_eq!(refusal, cluster_busy("eu1", 0));
+        assert!(limits.running.lock().unwrap().is_empty());
+    }
+
+    /// One user meets this bound before others are refused for the want of a place in the audit.
+    #[test]
+    fn a_user_can_be_allowed_a_part_of_the_audits_places() {
+        assert_eq!(PLACES / usize::try_from(MOST_OF_USER).unwrap(), 4);
+    }
+
+    /// L11: the setting is named where there is more to be had by it.
+    #[test]
+    fn a_refusal_says_which_setting_of_the_hub_can_be_raised() {
+        let Requests { user, cluster } = Requests::default();
+        for (refusal, next) in [
+            (
+                user_busy("ada", user),
+                "end watches and sessions that are not needed, or raise the hub's --max-requests-per-user",
+            ),
+            (
+                user_busy("ada", MOST_OF_USER),
+                "end watches and sessions that are not needed",
+            ),
+            (
+                cluster_busy("eu1", LEAST),
+                "end watches and sessions that are not needed, or raise the hub's --max-requests-per-cluster",
+            ),
+            (
+                cluster_busy("eu1", cluster),
+                "end watches and sessions that are not needed",
+            ),
+        ] {
+            assert_eq!(refusal.next, next, "{}", refusal.what);
+        }
     }
 }

@@ -6,13 +6,16 @@ use tracing::warn;
 use super::exchange::Failed;
 use super::rewrite::Outgoing;
 use crate::assertion::AssertionError;
+use crate::clock;
 use crate::hub::auth::AuthError;
 use crate::hub::chain_of;
 use crate::hub::store::StoreError;
+use crate::hub::tunnels::Standing;
 use crate::kubeapi::message::Violation;
 use crate::kubeapi::status::{Hop, Refusal};
 use crate::tunnel::LineError;
 use crate::wire::frame::Code;
+use crate::wire::id::ClusterName;
 
 pub(super) fn unauthenticated(error: &AuthError) -> Refusal {
     match error {
@@ -67,6 +70,42 @@ pub(super) fn unrecorded() -> Refusal {
     )
     .next("repeat it; if it stays, look at the hub's disk and log")
     .retry_after(1)
+}
+
+/// Why a request finds no line that takes it.
+pub(super) fn offline(cluster: &ClusterName, standing: &Standing) -> Refusal {
+    let (what, is_up) = match standing {
+        Standing::Up => (
+            format!("the line of cluster {cluster} has changed just now"),
+            true,
+        ),
+        Standing::Draining => (
+            format!("the line of cluster {cluster} drains, and the next one is not there yet"),
+            true,
+        ),
+        Standing::Ended { at, cause } => {
+            let at = clock::rfc3339(*at);
+            let what = format!("cluster {cluster} is offline since {at}: {cause}");
+            (what, false)
+        }
+        Standing::Elsewhere { line: _, heard } | Standing::Silent { heard } => {
+            let at = clock::rfc3339(*heard);
+            let what = format!("cluster {cluster} is offline, last heard at {at}");
+            (what, false)
+        }
+        Standing::Never => {
+            let what = format!("cluster {cluster} is offline, it has not connected yet");
+            (what, false)
+        }
+    };
+    let next = if is_up {
+        "repeat it in some seconds".to_owned()
+    } else {
+        format!(
+            "see 'linesman cluster show {cluster}', and in the cluster 'kubectl -n linesman logs deploy/linesman-agent'"
+        )
+    };
+    Refusal::new(Hop::Line, StatusCode::SERVICE_UNAVAILABLE, "Offline", what).next(next)
 }
 
 /// Whether the line went away rather than refused.

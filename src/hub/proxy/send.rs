@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
 use bytes::Bytes;
-use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use super::exchange::{self, Answer};
 use super::upload::Upload;
 use super::{Case, Granted, in_time, refusal};
-use crate::clock;
 use crate::hub::assertion::{self, Subject};
 use crate::hub::directory::{self, Way};
+use crate::hub::replica::lines;
 use crate::hub::store::Cluster;
 use crate::hub::tunnels::NoLine;
-use crate::kubeapi::status::{Hop, Refusal};
+use crate::kubeapi::status::Refusal;
 use crate::tunnel::LineError;
 use crate::wire::frame::{Class, Code, Kind};
 use crate::wire::id::ClusterName;
@@ -127,15 +126,12 @@ impl Case {
             || self.hub.tunnels.view(cluster),
             |record| self.hub.tunnels.view_of(cluster, &record.id),
         );
+        // Without the record other replicas may have had any.
+        let epoch = record.as_ref().map_or(u64::MAX, |record| record.epoch);
+        let counted = lines::counted(&self.hub, epoch);
         let heard =
-            record.and_then(|record| self.hub.presence.last(&record.id).0.or(record.last_seen));
-        let since = match (view.down_since.or(heard), view.last_cause) {
-            (Some(at), Some(cause)) => format!("offline since {}: {cause}", clock::rfc3339(at)),
-            (Some(at), None) => format!("offline, last heard at {}", clock::rfc3339(at)),
-            (None, _) => "offline, it has not connected yet".to_owned(),
-        };
-        Refusal::new(Hop::Line, StatusCode::SERVICE_UNAVAILABLE, "Offline", format!("cluster {cluster} is {since}"))
-            .next(format!("see 'linesman cluster show {cluster}', and in the cluster 'kubectl -n linesman logs deploy/linesman-agent'"))
+            record.and_then(|record| self.hub.presence.last(&record.id).0.max(record.last_seen));
+        refusal::offline(cluster, &view.standing(counted, heard))
     }
 
     /// What says on the line who asks for what: good for this way and this request.

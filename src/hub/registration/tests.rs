@@ -58,6 +58,7 @@ fn cluster() -> Cluster {
         engine_change: 0,
         engine_within: 300,
         image_registry: None,
+        image_pull_secret: None,
         git_route: GitRoute::Auto,
         git_no_route: false,
         adoption: AdoptionOptions::default(),

@@ -2,11 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::hub::store::{Located, StoreError};
 use crate::hub::tunnels::LineView;
 use crate::tunnel::LineFacts;
 use crate::wire::id::ClusterName;
+
+/// Up to which epoch lines of a cluster were counted, of which other replicas may have had some; None = this is the only one.
+pub fn counted(hub: &Hub, epoch: u64) -> Option<u64> {
+    hub.replica.as_ref().map(|_| epoch)
+}
 
 /// The lines that other replicas have.
 #[derive(Debug, Default)]
@@ -20,7 +26,7 @@ impl Elsewhere {
         };
         let lines = hub.store.lines().await?.into_iter();
         let others = lines.filter(|(_, located)| located.peer.id != own.record.id);
-        Ok(Self(others.collect()))
+        Ok(Self(others.collect()).noted(hub))
     }
 
     /// Of one cluster.
@@ -30,12 +36,21 @@ impl Elsewhere {
         };
         let located = hub.store.line_of(cluster).await?;
         let other = located.filter(|located| located.peer.id != own.record.id);
-        Ok(Self(
+        let others = Self(
             other
                 .map(|located| (cluster.clone(), located))
                 .into_iter()
                 .collect(),
-        ))
+        );
+        Ok(others.noted(hub))
+    }
+
+    /// Has them known beside what is here, so that their end is told with its time.
+    fn noted(self, hub: &Hub) -> Self {
+        let lines = self.0.iter();
+        let lines = lines.map(|(cluster, located)| (cluster, located.line.epoch));
+        hub.tunnels.known_elsewhere(lines, clock::now());
+        self
     }
 
     /// The cluster's line at another replica.

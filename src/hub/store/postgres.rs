@@ -34,22 +34,6 @@ macro_rules! each_number {
     };
 }
 
-/// The steps of a heal's record, and what one of them did. The server's JSON has no NUL, which an agent may have said.
-macro_rules! steps {
-    ($record:literal) => {
-        concat!(
-            "json_array_elements(replace(",
-            $record,
-            ", '\\u0000', '\\ufffd')::json -> 'steps') AS step"
-        )
-    };
-}
-macro_rules! action {
-    () => {
-        "step ->> 'action'"
-    };
-}
-
 /// The server's clock, in milliseconds.
 macro_rules! now {
     () => {

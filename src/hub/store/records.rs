@@ -2,6 +2,7 @@
 //! them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use time::OffsetDateTime;
 
@@ -39,6 +40,8 @@ pub struct Cluster {
     pub engine_within: u32,
     /// Takes the place of the registries of the engine's images; empty = theirs, absent = the hub's default.
     pub image_registry: Option<String>,
+    /// The Secret of the engine's namespace that they are pulled with, said with the registry.
+    pub image_pull_secret: Option<String>,
     pub catalog_path: String,
     pub git_route: GitRoute,
     /// Its agent found no route to the Git host, and [`GitRoute::Auto`] let the line be taken for it.
@@ -61,7 +64,34 @@ pub struct Cluster {
     pub rev: i64,
 }
 
+/// Whence an engine's images come, for one cluster or for all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Images {
+    /// Takes the place of the registries that the images name; empty = theirs.
+    pub registry: String,
+    /// Name of the Secret in the engine's namespace that they are pulled with; None = none of the hub's.
+    pub pull_secret: Option<String>,
+}
+
+impl fmt::Display for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.registry)?;
+        match &self.pull_secret {
+            Some(secret) => write!(f, " with Secret {secret}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Cluster {
+    /// Whence its engine's images come; None = as the hub says for all.
+    pub fn images(&self) -> Option<Images> {
+        Some(Images {
+            registry: self.image_registry.clone()?,
+            pull_secret: self.image_pull_secret.clone(),
+        })
+    }
+
     pub fn revision(&self) -> Revision<'_> {
         Revision {
             id: &self.id,
@@ -83,6 +113,7 @@ impl Cluster {
 pub struct Joined {
     pub id: String,
     pub name: ClusterName,
+    pub epoch: u64,
     pub last_seen: Option<OffsetDateTime>,
 }
 

@@ -36,18 +36,6 @@ macro_rules! each_number {
     };
 }
 
-/// The steps of a heal's record, and what one of them did.
-macro_rules! steps {
-    ($record:literal) => {
-        concat!("json_each(", $record, ", '$.steps')")
-    };
-}
-macro_rules! action {
-    () => {
-        "value ->> '$.action'"
-    };
-}
-
 /// The machine's clock, in milliseconds.
 macro_rules! now {
     () => {

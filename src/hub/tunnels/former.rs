@@ -81,6 +81,7 @@ impl Entry {
             && self.cluster_id.is_empty()
             && self.lines.is_empty()
             && self.elsewhere.is_none()
+            && self.heard.is_none()
     }
 }
 

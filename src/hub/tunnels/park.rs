@@ -97,10 +97,11 @@ impl Entry {
     /// Whether a line may be there in a moment.
     fn expected(&self) -> bool {
         // One that said goodbye, too: mostly the next agent is on its way.
-        let lately = |since| clock::now() - since < PARK_AFTER;
+        let lately = |since: time::OffsetDateTime| clock::now() - since < PARK_AFTER;
         let elsewhere = self.elsewhere.map(|(_, at)| at);
-        let gone = self.down_since.into_iter().chain(elsewhere);
-        !self.in_vain && (!self.lines.is_empty() || gone.into_iter().any(lately))
+        let known = [self.down_since, elsewhere, self.heard];
+        let known = known.into_iter().flatten();
+        !self.in_vain && (!self.lines.is_empty() || known.max().is_some_and(lately))
     }
 }
 

@@ -113,6 +113,25 @@ async fn another_cluster_of_a_name_begins_without_a_past() {
     assert_eq!(tunnels.taken((&eu1(), "new"), takeover()), one);
 }
 
+/// L11: the end of a line here says nothing of one that was at another replica since.
+#[tokio::test]
+async fn a_line_that_was_at_another_replica_is_known_beside_those_that_ended_here() {
+    let (tunnels, mut tasks) = (Tunnels::default(), JoinSet::new());
+    let (here, there): (_, ClusterName) = (eu1(), "eu2".parse().unwrap());
+    let old = line(&mut tasks, 5, "one");
+    tunnels.add(&here, "its", old.clone(), None);
+    tunnels.remove((&here, "its"), &old, &gone());
+    let view = tunnels.view_of(&here, "its");
+    let (at, cause) = (view.down_since.unwrap(), view.last_cause.clone().unwrap());
+    assert_eq!(view.standing(None, None), Standing::Ended { at, cause });
+    let seen = at + time::Duration::hours(1);
+    tunnels.known_elsewhere([(&here, 6), (&there, 6)].into_iter(), seen);
+    let standing = tunnels.view_of(&here, "its").standing(None, None);
+    let line = Some(seen);
+    assert_eq!(standing, Standing::Elsewhere { line, heard: seen });
+    assert_eq!(tunnels.known(), [(here, "its".to_owned())]);
+}
+
 /// What a replica refuses to a cluster whose line is at another one is told by it.
 #[test]
 fn refusals_count_where_no_line_was() {

@@ -161,7 +161,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Against the model: bytes come in order, once, on their stream; when all have read, all that was written
+    /// L31, against the model: bytes come in order, once, on their stream; when all have read, all that was written
     /// has arrived, every stream can still be written to its end, and nothing is left behind.
     #[test]
     fn bytes_are_never_lost_and_nothing_gets_stuck(steps in steps()) {

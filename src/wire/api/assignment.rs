@@ -138,6 +138,9 @@ pub struct EngineRef {
     /// `registry.example.org[:5000][/path]`: takes the place of the registries that the bundle's images name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
+    /// The Secret of the engine's namespace that its images are pulled with, beside those that the bundle names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<String>,
     /// Seconds in which the engine has to work after a change, or what was before comes back.
     #[serde(default = "five_minutes")]
     pub within: u32,

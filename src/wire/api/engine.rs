@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::id::Digest;
 
-/// `PUT /v1/clusters/{name}/engine`: version or bundle, neither = the newest that was imported.
+/// `PUT /v1/clusters/{name}/engine`: version or bundle, neither = the newest version that is imported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EngineRequest {
@@ -46,6 +46,9 @@ pub struct EngineView {
 pub struct RegistryRequest {
     /// Empty = the images' own registries; absent = the hub's default, for the hub none.
     pub registry: Option<String>,
+    /// With a registry: the Secret of the engine's namespace that the images are pulled with; absent = none of the hub's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<String>,
 }
 
 /// What is in force; the answer to `GET` and `PUT`.
@@ -54,6 +57,9 @@ pub struct RegistryRequest {
 pub struct RegistryView {
     /// Empty = the images' own registries.
     pub registry: String,
+    /// The Secret of the engine's namespace that the images are pulled with; absent = none of the hub's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<String>,
     /// Of a cluster: the number that condition `EngineCurrent` tells of it with.
     pub change: u64,
     /// It was said for this cluster, or for the hub; no = it is what the hub says for all, or the images name.

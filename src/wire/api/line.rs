@@ -44,7 +44,7 @@ pub struct LineDetail {
     /// Kubernetes requests that were refused since the hub began, by rule; `agent:` stands before the agent's own.
     #[serde(default)]
     pub denied: BTreeMap<String, u64>,
-    /// Why a line of the cluster ended last.
+    /// Why a line of the cluster ended last; absent = that was at another replica, or before this hub began.
     pub last_cause: Option<String>,
 }
 

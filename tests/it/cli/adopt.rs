@@ -100,6 +100,11 @@ fn a_cluster_is_recorded_only_where_its_yaml_can_be_kept() {
         name.to_string_lossy().starts_with("adopt.yaml")
     });
     assert_eq!(parts.count(), 0);
+    let again = ["cluster", "readopt", "eu1", "--file", &file, "-o", "json"];
+    let again = home.run(&again);
+    let told: serde_json::Value = serde_json::from_str(&again.out).expect("a document");
+    assert_eq!(told["cluster"]["name"], "eu1", "{again:?}");
+    assert!(!again.out.contains("lmj1."), "{again:?}");
 }
 
 #[test]

@@ -3,17 +3,19 @@
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use linesman::hub::audit::chain::{self, Head};
+use linesman::hub::audit::retain::{self, Retention};
 use linesman::hub::store::sqlite::Sqlite;
 use linesman::hub::store::{AuditRow, Store};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Home;
 use super::hub::Hub;
+use super::{Home, Ran};
+use crate::hub::support::TestHub;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -129,6 +131,88 @@ fn records_behind_a_number_are_printed_and_no_others() {
     let both = home.run(&["audit", "tail", "--after", "1", "--last", "2"]);
     assert_eq!((both.code, both.out.as_str()), (2, ""), "{both:?}");
     drop(hub);
+}
+
+/// The program at a hub that is in the test's hands.
+fn at(hub: &TestHub, home: &Home, args: &[&str]) -> Command {
+    let mut command = home.linesman(args);
+    command
+        .env("LINESMAN_HUB", &hub.hub.config.url)
+        .env("LINESMAN_TOKEN_FILE", hub.data().join("admin.token"))
+        .env("LINESMAN_CA_FILE", hub.data().join("ca.crt"));
+    command
+}
+
+async fn users(hub: &TestHub, names: &[&str]) {
+    for name in names {
+        assert_eq!(hub.post("/v1/users", &json!({"name": name})).await.0, 201);
+    }
+}
+
+fn numbers(ran: &Ran) -> Vec<i64> {
+    let records = ran.out.lines().map(serde_json::from_str::<Value>);
+    records
+        .map(|record| record.unwrap()["seq"].as_i64().unwrap())
+        .collect()
+}
+
+/// H37: who goes on behind a record is told which retention took since then, beside the others: a file of these stays JSON lines.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_retention_took_before_they_were_read_are_named() {
+    let hub = TestHub::start("cli-audit-gap").await;
+    let home = Home::new();
+    let run = |args: &[&str]| Ran::of(&at(&hub, &home, args).output().unwrap());
+    users(&hub, &["ada", "bob"]).await;
+    let before = run(&["audit", "export"]);
+    assert_eq!((before.code, before.err.as_str()), (0, ""), "{before:?}");
+    let last = *numbers(&before).last().unwrap();
+    users(&hub, &["cid", "dan", "eve", "fay", "gil"]).await;
+    let keep = Retention {
+        records: 2,
+        ..Retention::default()
+    };
+    let (store, audit) = (&hub.hub.store, &hub.hub.audit);
+    let now = linesman::clock::now();
+    let round = retain::round(store, audit, keep, Some(now)).await;
+    round.unwrap();
+    let kept = [*audit.head().borrow() - 1, *audit.head().borrow()];
+    let (first, gone) = (last + 1, kept[0] - 1);
+    let after = last.to_string();
+    let behind = gone.to_string();
+    let missing =
+        format!("records {first} to {gone} are missing: the hub's retention removed them");
+    let some = format!(
+        "the hub's retention removed records {first} to {gone}: those that the filter asks for are missing"
+    );
+    let rows: [(&[&str], &str); 7] = [
+        (&["export", "--after", &after], &missing),
+        (&["tail", "--after", &after], &missing),
+        (&["export", "--after", &after, "--user", "admin"], &some),
+        (&["tail", "--after", &after, "--user", "admin"], &some),
+        // Whoever asks for all that there is misses nothing of it, nor does whoever has seen what is gone.
+        (&["export"], ""),
+        (&["export", "--user", "admin"], ""),
+        (&["export", "--after", &behind], ""),
+    ];
+    for (args, said) in rows {
+        let ran = run(&[&["audit"][..], args].concat());
+        assert_eq!((ran.code, ran.err.trim_end()), (0, said), "{args:?}");
+        assert_eq!(numbers(&ran)[..2], kept, "{args:?}");
+    }
+    let follow = ["audit", "tail", "--follow", "--after", &after];
+    let mut follower = at(&hub, &home, &follow)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let records = lines_of(follower.stdout.take().unwrap());
+    let said = lines_of(follower.stderr.take().unwrap());
+    assert_eq!(said.recv_timeout(PATIENCE).unwrap(), missing);
+    let record: Value = serde_json::from_str(&records.recv_timeout(PATIENCE).unwrap()).unwrap();
+    assert_eq!(record["seq"].as_i64(), Some(kept[0]));
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    hub.stop().await;
 }
 
 const RECORDS: i64 = 1_000_000;

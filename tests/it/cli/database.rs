@@ -14,7 +14,7 @@ async fn the_record_in_postgres_is_verified_beside_the_hub() {
     let verify = ["audit", "verify", "--data", data];
     let ran = home.run(&verify);
     let says = ran.err.contains("give --database-url-file too");
-    assert!(ran.code == 1 && says, "{ran:?}");
+    assert!(ran.code == 2 && says, "{ran:?}");
     let args = [
         &verify[..],
         &["--database-url-file", file.to_str().unwrap()],

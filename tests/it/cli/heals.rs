@@ -75,3 +75,34 @@ fn an_old_heal_is_found_by_its_whole_id() {
     home.run(&["heal", "show", &id(9_999)])
         .fails(3, "show a heal");
 }
+
+/// What is open for long is not hidden by what was mended since, and a list that leaves something out says so.
+#[test]
+fn an_open_heal_is_found_behind_more_than_a_list_shows() {
+    let home = Home::new();
+    let hub = hub_with_two(&home);
+    put(&hub, "us1", (1, 1), 10);
+    put(&hub, "eu1", (2, 52), 10);
+    execute(
+        hub.data(),
+        format!(
+            "UPDATE heal SET result = 'healed', restored_at = '2026-01-01T00:00:09.000Z',
+               record = json_set(record, '$.result', 'healed', '$.restoredAt', '2026-01-01T00:00:09.000Z')
+             WHERE id <> '{}'",
+            id(1)
+        ),
+    );
+    let ids = |args: &[&str]| {
+        let ran = home.run(&[&["heal", "list", "-o", "name"][..], args].concat());
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let listed: Vec<String> = ran.out.lines().map(str::to_owned).collect();
+        (listed, ran.err)
+    };
+    let newest: Vec<String> = (3..=52).rev().map(id).collect();
+    let cut = "there are more than the newest 50: see them with a higher --limit\n";
+    assert_eq!(ids(&[]), (newest, cut.to_owned()));
+    let all: Vec<String> = (1..=52).rev().map(id).collect();
+    assert_eq!(ids(&["--limit", "52"]), (all, String::new()));
+    assert_eq!(ids(&["--open"]), (vec![id(1)], String::new()));
+    assert_eq!(ids(&["--open", "eu1"]), (Vec::new(), String::new()));
+}

@@ -110,6 +110,7 @@ fn namespaces_are_kept_over_a_readoption_and_grow_by_the_operators_word_only() {
     assert_eq!(shown["scope"]["namespaces"], json!(["shop-db", "shop"]));
 }
 
+/// H59
 #[test]
 fn a_clusters_life_ends_each_verb_with_its_code() {
     let home = Home::new();
@@ -142,7 +143,7 @@ fn a_clusters_life_ends_each_verb_with_its_code() {
 
     let told = home.run(&["cluster", "engine", "eu1", "flux"]);
     assert!(
-        told.code == 0 && told.err.contains("flux 1.8.0"),
+        told.code == 0 && told.out.contains("flux 1.8.0"),
         "{told:?}"
     );
     let other = home.run(&["cluster", "engine", "eu1", "argocd"]);

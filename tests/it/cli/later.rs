@@ -88,7 +88,7 @@ fn a_later_hubs_words_are_listed_and_shown_as_they_were_said() {
     later.answers("/v1/clusters/eu1", &new);
     let heal = heal();
     later.list("/v1/heals?cluster=eu1&limit=5", &[&heal]);
-    later.list("/v1/heals?limit=50", &[&heal]);
+    later.list("/v1/heals?limit=51", &[&heal]);
 
     let list = later.run(&["cluster", "list"]).out;
     let row: Vec<Vec<&str>> = list

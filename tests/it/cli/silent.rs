@@ -1,6 +1,6 @@
 //! A hub that takes connections and says nothing, one that nobody listens to, and one whose audit file nobody reads.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +10,9 @@ use tokio::time::timeout;
 
 use super::{Home, catches};
 use crate::wait::until;
+
+/// How long anything may take that is not measured.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `--timeout` holds whatever a call of its own may take, and it is the hub that is blamed.
 #[test]
@@ -23,7 +26,8 @@ fn a_wait_ends_in_its_time_where_the_hub_says_nothing() {
     let waited = home.run(&["cluster", "wait", "eu1", "--timeout", "1s"]);
     waited.fails(6, "1s passed and the hub did not answer");
     assert!(waited.err.contains("next:  check the way to"), "{waited:?}");
-    assert!(began.elapsed() < Duration::from_secs(8), "{waited:?}");
+    // A call to the hub has 30 s.
+    assert!(began.elapsed() < Duration::from_secs(20), "{waited:?}");
 }
 
 /// People see each step when it is known, not when the last one is.
@@ -43,7 +47,7 @@ fn the_doctor_tells_of_the_port_before_the_hub_has_answered() {
     let rows = BufReader::new(doctor.stdout.take().unwrap()).lines();
     let rows: Vec<String> = rows.take(3).map(Result::unwrap).collect();
     // A call to the hub has 30 s.
-    assert!(began.elapsed() < Duration::from_secs(15), "{rows:?}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{rows:?}");
     doctor.kill().unwrap();
     doctor.wait().unwrap();
     let found = [
@@ -66,38 +70,41 @@ async fn a_hub_whose_words_nobody_reads_serves_until_it_is_stopped() {
     drop(reader);
     let anywhere = ["--listen", "--git-listen", "--health-listen"];
     let anywhere = anywhere.map(|flag| [flag, "127.0.0.1:0"]).concat();
-    let mut hub = home
-        .linesman(&[
-            "hub",
-            "--url",
-            "https://hub.example.org",
-            "--agent-image",
-            "r/a:1",
-        ])
-        .args(anywhere)
-        .arg("--data")
-        .arg(data)
-        .stdout(writer)
-        .stderr(Stdio::piped())
+    let mut command = home.linesman(&[
+        "hub",
+        "--url",
+        "https://hub.example.org",
+        "--agent-image",
+        "r/a:1",
+    ]);
+    command.args(anywhere).arg("--data").arg(data);
+    command.stdout(writer).stderr(Stdio::piped());
+    let mut hub = tokio::process::Command::from(command)
+        .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(hub.stderr.take().unwrap());
-    let (mut line, mut told) = (String::new(), String::new());
-    while !line.contains("say where the hub is") {
-        line.clear();
-        let more = said.read_line(&mut line).unwrap();
-        told += &line;
-        assert!(more > 0, "it ended: {told}");
-    }
-    let pid = hub.id().to_string();
-    until("it catches SIGTERM", Duration::from_secs(10), async || {
-        catches(&pid, 15)
-    })
-    .await;
+    let mut said = tokio::io::BufReader::new(hub.stderr.take().unwrap()).lines();
+    let mut told = String::new();
+    let serves = async {
+        while !told.contains("say where the hub is") {
+            let line = said.next_line().await.unwrap();
+            assert!(line.is_some(), "it ended: {told}");
+            told += &line.unwrap_or_default();
+        }
+    };
+    timeout(PATIENCE, serves).await.expect("it serves");
+    let pid = hub.id().unwrap().to_string();
+    until("it catches SIGTERM", PATIENCE, async || catches(&pid, 15)).await;
     let stopped = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(stopped.success());
-    said.read_to_string(&mut told).unwrap();
-    assert_eq!(hub.wait().unwrap().code(), Some(0), "{told}");
+    let ends = async {
+        while let Some(line) = said.next_line().await.unwrap() {
+            told += &line;
+        }
+        hub.wait().await.unwrap()
+    };
+    let ended = timeout(PATIENCE, ends).await.expect("it ends");
+    assert_eq!(ended.code(), Some(0), "{told}");
     assert!(told.contains("stopping"), "{told}");
 }
 
@@ -121,7 +128,8 @@ async fn a_hub_whose_audit_file_hangs_ends_when_it_is_told_to() {
     let mut said = tokio::io::BufReader::new(hub.stdout.take().unwrap()).lines();
     let (mut url, mut health) = (None, None);
     while url.is_none() || health.is_none() {
-        let line = said.next_line().await.unwrap().expect("it serves");
+        let line = timeout(PATIENCE, said.next_line()).await.unwrap();
+        let line = line.unwrap().expect("it serves");
         let value = |key: &str| line.strip_prefix(key).map(|text| text.trim().to_owned());
         url = url.or_else(|| value("hub"));
         health = health.or_else(|| value("health"));
@@ -150,6 +158,6 @@ async fn a_hub_whose_audit_file_hangs_ends_when_it_is_told_to() {
     let pid = hub.id().unwrap().to_string();
     let stopped = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(stopped.success());
-    let ended = timeout(Duration::from_secs(30), hub.wait()).await;
+    let ended = timeout(PATIENCE, hub.wait()).await;
     assert_eq!(ended.expect("it ends").unwrap().code(), Some(0));
 }

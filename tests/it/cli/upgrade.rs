@@ -21,7 +21,7 @@ fn clusters_that_are_not_there_are_left_out_of_an_upgrade_and_named() {
         let added = home.run(&["cluster", "add", name, "--label", stage]);
         assert_eq!(added.code, 0, "{added:?}");
     }
-    upgrade(&["-l", "stage=none"]).fails(3, "no cluster has the labels stage=none");
+    upgrade(&["-l", "stage=none"]).fails(3, "no cluster matches stage=none");
     let left_out = "1 left out, for they are not there: eu1";
     upgrade(&["-l", "stage=prod"]).fails(1, left_out);
     for unclear in [&["eu1", "--all"][..], &[]] {

@@ -90,6 +90,28 @@ async fn another_version_reaches_the_assignment_with_a_number_of_its_own() {
     hub.stop().await;
 }
 
+/// What was imported last was the newest: an older version after a newer one.
+#[tokio::test]
+async fn without_a_word_of_it_a_cluster_gets_the_highest_version_that_is_imported() {
+    let hub = TestHub::start("engine-newest").await;
+    import(&hub, 2, "2.9.4").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let digest = |n: u8| json!(Digest::from_bytes([n; 32]));
+    assert_eq!(told(&hub, &agent).await["bundle"], digest(1));
+    let newest = async || {
+        let (code, set) = put(&hub, "/v1/clusters/eu1/engine", &json!({"engine": "flux"})).await;
+        assert_eq!(code, 200, "{set}");
+        set["bundle"].clone()
+    };
+    assert_eq!(newest().await, digest(1));
+    // Of one version, what came last: with other controllers, say.
+    import(&hub, 3, "2.9.5").await;
+    assert_eq!(newest().await, digest(3));
+    hub.stop().await;
+}
+
 #[tokio::test]
 async fn a_version_that_is_unknown_or_does_not_fit_is_refused_with_what_to_do() {
     let hub = TestHub::start("engine-refused").await;
@@ -234,6 +256,89 @@ async fn a_cluster_has_its_own_registry_or_the_hubs_or_none() {
     }
     let (code, problem) = put(&hub, own, &json!({"registry": "https://edge.lan"})).await;
     assert_eq!((code, slug(&problem)), (400, "bad-request"));
+    hub.stop().await;
+}
+
+/// The Secret is named, and never seen; it goes with the registry that it was said with.
+#[tokio::test]
+async fn a_pull_secret_reaches_the_assignment_with_its_registry() {
+    let hub = TestHub::start("pull-secret").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let (own, all) = ("/v1/clusters/eu1/image-registry", "/v1/hub/image-registry");
+    let null = Value::Null;
+    let mut changes = Vec::new();
+    for (path, asked, registry, secret) in [
+        (
+            all,
+            json!({"registry": "hub.lan", "pullSecret": "regcred"}),
+            json!("hub.lan"),
+            json!("regcred"),
+        ),
+        (
+            own,
+            json!({"registry": "edge.lan"}),
+            json!("edge.lan"),
+            null.clone(),
+        ),
+        (
+            own,
+            json!({"registry": "", "pullSecret": "own"}),
+            null.clone(),
+            json!("own"),
+        ),
+        (
+            own,
+            json!({"registry": null}),
+            json!("hub.lan"),
+            json!("regcred"),
+        ),
+        (
+            all,
+            json!({"registry": "hub.lan"}),
+            json!("hub.lan"),
+            null.clone(),
+        ),
+    ] {
+        let before = hub.get(path).await.1;
+        let (code, answer) = put(&hub, path, &asked).await;
+        assert_eq!(code, 200, "{answer}");
+        assert_ne!(before, answer);
+        let told = told(&hub, &agent).await;
+        let said = (&told["registry"], &told["pullSecret"]);
+        assert_eq!(said, (&registry, &secret), "{asked}");
+        let (_, shown) = hub.get(own).await;
+        assert_eq!(shown["pullSecret"], secret, "{asked}");
+        changes.push(told["change"].as_u64().unwrap());
+    }
+    let first = changes[0];
+    let counted: Vec<u64> = changes.into_iter().map(|n| n - first).collect();
+    assert_eq!(counted, [0, 1, 2, 3, 3]);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_pull_secret_is_the_name_of_one_beside_a_registry() {
+    let hub = TestHub::start("pull-secret-refused").await;
+    hub.add("eu1").await;
+    for (asked, said) in [
+        (
+            json!({"registry": null, "pullSecret": "regcred"}),
+            "goes with a registry",
+        ),
+        (
+            json!({"registry": "r.lan", "pullSecret": "A_B"}),
+            "is not the name of a Secret",
+        ),
+    ] {
+        for path in ["/v1/clusters/eu1/image-registry", "/v1/hub/image-registry"] {
+            let (code, problem) = put(&hub, path, &asked).await;
+            assert_eq!((code, slug(&problem)), (400, "bad-request"));
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains(said), "{problem}");
+        }
+    }
     hub.stop().await;
 }
 

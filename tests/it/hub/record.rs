@@ -12,7 +12,9 @@ use time::OffsetDateTime;
 use super::slug;
 use super::support::TestHub;
 
+mod kept;
 mod limits;
+mod replicas;
 mod request;
 mod sinks;
 

@@ -313,14 +313,20 @@ async fn an_older_agents_line_is_replaced_before_the_next_key_signs() {
     let people = People::start(hub.hub.config.listen, &ada, &ca);
     people.go_on().await;
     let before = hub.hub.says().keys.kid().to_owned();
-    let times = soon();
+    // Long enough for a busy machine to dial before it is over.
+    let now = clock::now();
+    let times = Times {
+        now,
+        used: now + Duration::from_secs(30),
+        ends: now + Duration::from_secs(43),
+    };
     renew::key(hub.data(), times).await.unwrap();
     until("it has another line", WHOLE, async || {
         let line_now = hub.hub.tunnels.get(&eu1());
         line_now.is_some_and(|now| now.facts().epoch > line)
     })
     .await;
-    assert!(clock::now() < times.used);
+    assert!(clock::now() < times.used, "it came too late");
     until("the next one signs", WHOLE, async || {
         hub.hub.says().keys.kid() != before
     })
@@ -390,8 +396,8 @@ async fn a_replica_that_starts_at_any_moment_of_a_change_signs_what_agents_take(
     let now = clock::now();
     let times = Times {
         now,
-        used: now + Duration::from_secs(20),
-        ends: now + Duration::from_secs(32),
+        used: now + Duration::from_secs(30),
+        ends: now + Duration::from_secs(42),
     };
     renew::key(a.data(), times).await.unwrap();
     renew::ca(a.data(), times).await.unwrap();

@@ -15,10 +15,14 @@ use tokio::time::timeout;
 
 use super::support::TestHub;
 use crate::postgres;
-use crate::wait::{until, until_some};
+use crate::wait::{measured, until, until_some};
 
-/// hub.md §12, H17 and line.md §14, L41: what is revoked ends everywhere.
-const REVOKED: Duration = Duration::from_secs(2);
+/// H17, L41: what is revoked ends everywhere.
+const BAR: &str = "≤ 2 s";
+/// Before the lease of a replica is over (15 s): nothing has to wait for that.
+const OVER: Duration = Duration::from_secs(10);
+/// What stays is looked at for so long when what ends has ended.
+const STAYS: Duration = Duration::from_secs(2);
 /// For what has no bar of its own.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -113,12 +117,8 @@ async fn a_chain_that_two_replicas_write_at_once_holds() {
         }
     };
     tokio::join!(write(&a), write(&b));
-    until(
-        "every request has its end",
-        Duration::from_secs(5),
-        async || a.hub.store.audit_open().await.unwrap().is_empty(),
-    )
-    .await;
+    let ended = async || a.hub.store.audit_open().await.unwrap().is_empty();
+    until("every request has its end", PATIENCE, ended).await;
     assert!(verified(&b).await >= 800);
     for hub in [&a, &b] {
         hub.hub.audit.anchor().await.unwrap();
@@ -156,19 +156,18 @@ async fn what_another_replica_does_now_is_not_interrupted() {
     end([a, b]).await;
 }
 
+/// H54
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_replica_leads_and_another_one_when_it_dies() {
     let ([a, b], _) = TestHub::replicas("replicas-leader").await;
-    let one = Duration::from_secs(5);
-    until("one leads", one, async || leads(&a) || leads(&b)).await;
+    until("one leads", PATIENCE, async || leads(&a) || leads(&b)).await;
     assert!(!(leads(&a) && leads(&b)));
     let (leading, other) = if leads(&a) { (a, b) } else { (b, a) };
     let data = other.data().to_owned();
     leading.die().await;
-    until("the other leads", Duration::from_secs(10), async || {
-        leads(&other)
-    })
-    .await;
+    let row = ("H54", "leader killed → another one leads", "≤ 20 s");
+    let leads = until("the other leads", PATIENCE, async || leads(&other));
+    measured(row, PATIENCE, leads).await;
     other.leave().await;
     std::fs::remove_dir_all(data).unwrap();
 }
@@ -176,24 +175,19 @@ async fn one_replica_leads_and_another_one_when_it_dies() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_lock_breaks_leads_again_or_no_longer() {
     let ([a, b], url) = TestHub::replicas("replicas-lock").await;
-    let one = Duration::from_secs(5);
-    until("one leads", one, async || leads(&a) || leads(&b)).await;
+    until("one leads", PATIENCE, async || leads(&a) || leads(&b)).await;
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     postgres::execute(&url, cut).await;
     // Two may believe so for a look, not longer.
     let has = async |hub: &TestHub| hub.hub.store.leads().await.unwrap_or_default();
-    until(
-        "who leads has the lock",
-        Duration::from_secs(10),
-        async || {
-            let has = (has(&a).await, has(&b).await);
-            has.0 != has.1 && has == (leads(&a), leads(&b))
-        },
-    )
+    until("who leads has the lock", PATIENCE, async || {
+        let has = (has(&a).await, has(&b).await);
+        has.0 != has.1 && has == (leads(&a), leads(&b))
+    })
     .await;
     // Connections that broke with it are made anew, and with them the shared lock.
-    until("both are ready", one, async || {
+    until("both are ready", PATIENCE, async || {
         a.hub.store.check().await.is_ok() && b.hub.store.check().await.is_ok()
     })
     .await;
@@ -246,11 +240,12 @@ async fn what_is_revoked_at_one_replica_ends_at_the_others() {
         postgres::execute(&url, cut).await;
         let code = a.delete(&revoke, Some("*")).await;
         assert_eq!(code, 204, "{revoke}");
-        let over = timeout(REVOKED, seat.over()).await;
-        assert!(over.is_ok(), "{revoke} ends nothing at the other replica");
+        let what = format!("{revoke} deleted → request at another replica over");
+        measured(("H17", &what, BAR), OVER, seat.over()).await;
     }
     let late = b.hub.requests.enter(ada, judged);
-    assert!(timeout(REVOKED, late.over()).await.is_ok(), "it came late");
+    let over = timeout(OVER, late.over()).await;
+    assert!(over.is_ok(), "it came late");
     end([a, b]).await;
 }
 
@@ -267,11 +262,11 @@ async fn a_replica_that_drains_is_one_of_them_to_its_end() {
     let store = a.hub.store.clone();
     store.renew_replica(&own, Duration::ZERO).await.unwrap();
     let alive = async || store.replicas().await.unwrap().contains(&own);
-    until("its lease is renewed", Duration::from_secs(10), alive).await;
+    until("its lease is renewed", PATIENCE, alive).await;
     let revoke = format!("/v1/api-tokens/{}", ada.token_id);
     assert_eq!(a.delete(&revoke, Some("*")).await, 204);
-    let over = timeout(REVOKED, seat.over()).await;
-    assert!(over.is_ok(), "it goes on without what it runs by");
+    let row = ("H17", "revoked → over at a replica that drains", BAR);
+    measured(row, OVER, seat.over()).await;
     assert_eq!(store.audit_abandoned().await.unwrap(), []);
     opened.close(200, 1, 1);
     drop(running);
@@ -290,8 +285,8 @@ async fn what_is_not_revoked_goes_on() {
     let ends = b.hub.requests.enter(bob.clone(), b.hub.requests.now());
     let path = format!("/v1/api-tokens/{}", bob.token_id);
     assert_eq!(a.delete(&path, Some("*")).await, 204);
-    assert!(timeout(REVOKED, ends.over()).await.is_ok());
-    assert!(timeout(REVOKED, stays.over()).await.is_err());
+    assert!(timeout(OVER, ends.over()).await.is_ok());
+    assert!(timeout(STAYS, stays.over()).await.is_err());
     end([a, b]).await;
 }
 
@@ -315,8 +310,8 @@ async fn a_group_that_one_user_loses_ends_nothing_of_the_others() {
     user.groups.clear();
     let set = a.hub.store.set_user(user, linesman::clock::now()).await;
     assert_eq!(set.unwrap(), Ended::Done);
-    assert!(timeout(REVOKED, ends.over()).await.is_ok());
-    assert!(timeout(REVOKED, stays.over()).await.is_err());
+    assert!(timeout(OVER, ends.over()).await.is_ok());
+    assert!(timeout(STAYS, stays.over()).await.is_err());
     end([a, b]).await;
 }
 
@@ -336,8 +331,8 @@ async fn agents_hear_of_changes_wherever_they_listen() {
                 }
             }
         };
-        let heard = timeout(REVOKED, within).await;
-        heard.unwrap_or_else(|_| panic!("no order {wanted} within {REVOKED:?}"))
+        let what = format!("changed → order with {wanted:?} at another replica");
+        measured(("L41", &what, BAR), OVER, within).await
     };
     let pause = json!({"seconds": 600, "reason": "work"});
     let (code, paused) = a.post("/v1/clusters/eu1/pause", &pause).await;
@@ -374,25 +369,20 @@ async fn agents_hear_of_changes_wherever_they_listen() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_git_hosts_keys_and_an_incident_are_the_same_everywhere() {
     let ([a, b], _) = TestHub::replicas("replicas-common").await;
-    let one = Duration::from_secs(5);
-    until("one leads", one, async || leads(&a) || leads(&b)).await;
+    until("one leads", PATIENCE, async || leads(&a) || leads(&b)).await;
     let before = a.hub.git_keys.served();
     assert_eq!(b.hub.git_keys.served(), before);
     // Begun at either, gone on with by the one that leads: no cluster has to be waited for.
     let path = "/v1/githosts/builtin/rotate-host-key";
     let (code, view) = b.post(path, &json!({"now": false})).await;
     assert_eq!(code, 200, "{view}");
-    until(
-        "each has the new key",
-        Duration::from_secs(30),
-        async || {
-            [&a, &b].iter().all(|hub| {
-                let keys = &hub.hub.git_keys;
-                let trusted = keys.trusted();
-                keys.served() != before && trusted.len() == 1 && trusted[0].key == keys.served()
-            })
-        },
-    )
+    until("each has the new key", PATIENCE, async || {
+        [&a, &b].iter().all(|hub| {
+            let keys = &hub.hub.git_keys;
+            let trusted = keys.trusted();
+            keys.served() != before && trusted.len() == 1 && trusted[0].key == keys.served()
+        })
+    })
     .await;
     assert_eq!(a.hub.git_keys.served(), b.hub.git_keys.served());
     let (leading, other) = if leads(&a) { (&a, &b) } else { (&b, &a) };
@@ -408,7 +398,7 @@ async fn the_git_hosts_keys_and_an_incident_are_the_same_everywhere() {
         let text = standing.as_ref().map(Incident::text);
         let noted = leading.hub.store.note(Noted::Incident, text).await;
         noted.unwrap();
-        until("the other holds back, too", REVOKED, async || {
+        until("the other holds back, too", PATIENCE, async || {
             *other.hub.incident.borrow() == standing
         })
         .await;

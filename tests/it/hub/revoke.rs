@@ -15,10 +15,11 @@ use super::lost::silence;
 use super::rotate::world::{PATIENCE, Running, World};
 use super::slug;
 use super::support::{Agent, TestHub, token_of};
-use crate::wait::until;
+use crate::wait::{measured, until};
 
 const PATH: &str = "/v1/clusters/eu1/revoke";
-const REVOKED: Duration = Duration::from_secs(2);
+/// Before the next beat of a stream of orders (15 s): nothing has to wait for one.
+const OVER: Duration = Duration::from_secs(10);
 
 async fn line_is_up(agent: &Running) {
     let mut line = agent.line.clone();
@@ -75,11 +76,12 @@ async fn a_revoked_cluster_is_refused_on_every_route() {
     let ended = async {
         while orders.chunk().await.is_ok_and(|chunk| chunk.is_some()) {}
         let up = async || hub.hub.tunnels.view(&"eu1".parse().unwrap()).up.is_some();
-        until("the line is down", REVOKED, async || !up().await).await;
+        until("the line is down", PATIENCE, async || !up().await).await;
         let failed = async || !world.log.lock().unwrap().failed.is_empty();
-        until("the engine is refused", REVOKED, failed).await;
+        until("the engine is refused", PATIENCE, failed).await;
     };
-    assert!(timeout(REVOKED, ended).await.is_ok(), "something goes on");
+    let row = ("H17", "cluster revoked → nothing goes on", "≤ 2 s");
+    measured(row, OVER, ended).await;
     refused_on_every_route(hub, &old).await;
     // The agent is told why, and goes on asking.
     let mut line = first.line.clone();

@@ -183,6 +183,7 @@ async fn changes_need_the_revision_that_was_seen() {
     hub.stop().await;
 }
 
+/// H21, H58
 #[tokio::test]
 async fn calls_for_agents_need_the_clusters_own_key() {
     let hub = TestHub::start("routes-agents").await;

@@ -140,16 +140,18 @@ async fn churned(time: Duration, cut: Duration) -> Churned {
     tokio::pin!(over);
     loop {
         tokio::select! {
+            // In this order each cut is made, however late a busy machine is.
+            biased;
+            _ = breaks.tick() => {
+                world.cut.send_modify(|cuts| *cuts += 1);
+                cuts += 1;
+            }
             () = &mut over => break,
             _ = opens.tick() => {
                 let (hub, cluster) = (world.hub.clone(), world.cluster.clone());
                 let exchange = exchange(hub, cluster, opened);
                 exchanges.spawn(timeout(PATIENCE, exchange));
                 opened += 1;
-            }
-            _ = breaks.tick() => {
-                world.cut.send_modify(|cuts| *cuts += 1);
-                cuts += 1;
             }
             _ = looks.tick() => samples.push(sample()),
             Some(end) = exchanges.join_next() => ends.push(end.unwrap().expect("it is stuck")),
@@ -181,9 +183,10 @@ async fn churned(time: Duration, cut: Duration) -> Churned {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_come_and_go_over_a_line_that_breaks() {
     let churned = churned(Duration::from_secs(5), Duration::from_secs(2)).await;
-    assert_eq!(churned.cuts, 2);
+    assert!(churned.cuts >= 2, "{}", churned.cuts);
     let [echoed, dropped] = [End::Echoed, End::Dropped].map(|end| churned.count(end));
-    assert!(echoed > 150 && dropped > 15, "{echoed}, {dropped}");
+    // Of 416, some of which find no line.
+    assert!(echoed > 100 && dropped > 10, "{echoed}, {dropped}");
 }
 
 /// L29 for as long as it asks for, with figures: `make large`.

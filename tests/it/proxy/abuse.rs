@@ -21,10 +21,10 @@ mod line;
 mod memory;
 mod silent;
 
-/// A user beside an attack has an answer within this time.
-const IN_TIME: Duration = Duration::from_secs(2);
-/// What the hub gives a client for a TLS handshake or a head, and some time for a busy machine.
-const LET_GO: Duration = Duration::from_secs(13);
+/// A user beside an attack has an answer within this time: before the hub lets go of the first attacker.
+const IN_TIME: Duration = Duration::from_secs(8);
+/// What the hub gives a client for a TLS handshake or a head (10 s), and as much again for a busy machine.
+const LET_GO: Duration = Duration::from_secs(20);
 
 /// Both ends of each are in this process; a shell gives it 1,024 files.
 pub(super) fn make_room() {

@@ -12,20 +12,37 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::world::PATIENCE;
+use super::world::{PATIENCE, STILL};
 
 pub(super) const FORBIDDEN: &str = r#"{"kind":"Status","message":"pods is forbidden: User \"linesman:ada\" cannot list","code":403}"#;
 pub(super) const NOT_FOUND: &str =
     r#"{"kind":"Status","message":"pods \"none\" not found","code":404}"#;
 
 /// The words of a refusal to let the line's account act as somebody.
-pub(super) const NOT_ACTING: &str = r#"{"message":"users \"linesman:ada\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\""}"#;
+pub(super) const NOT_ACTING: &str = r#"{"kind":"Status","message":"users \"linesman:ada\" is forbidden: User \"system:serviceaccount:linesman:linesman-line\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","details":{"name":"linesman:ada","kind":"users"},"code":403}"#;
+
+/// Where nobody may read Pods.
+pub(super) const CLOSED: &str = "/api/v1/namespaces/closed/pods/";
+
+fn decoded(name: &str) -> String {
+    name.replace("%20", " ").replace("%22", "\"")
+}
+
+/// The words in which one of them is refused, with its name in quotes.
+pub(super) fn not_read(name: &str) -> String {
+    let message = format!(
+        "pods {name:?} is forbidden: User \"linesman:ada\" cannot get resource \"pods\" in API group \"\" in the namespace \"closed\""
+    );
+    let details = json!({"name": name, "kind": "pods"});
+    json!({"kind": "Status", "message": message, "details": details, "code": 403}).to_string()
+}
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -142,17 +159,17 @@ impl ApiServer {
         self.state.released.send_replace(true);
     }
 
-    /// Waits until an endless answer stands still: nothing more was taken in while `other` ran so often.
+    /// Waits until an endless answer stands still: nothing more was taken in while `other` ran so often, and for so long.
     pub(super) async fn settled(&self, mut other: impl AsyncFnMut()) -> usize {
-        let (mut taken, mut still) = (self.produced(), 0);
-        while still < 20 {
+        let (mut taken, mut still, mut since) = (self.produced(), 0, Instant::now());
+        while still < 20 || since.elapsed() < STILL {
             other().await;
-            still = if self.produced() == taken {
-                still + 1
+            let now = self.produced();
+            if now == taken {
+                still += 1;
             } else {
-                0
-            };
-            taken = self.produced();
+                (taken, still, since) = (now, 0, Instant::now());
+            }
             assert!(taken < 64 << 20, "{taken} bytes were taken in");
         }
         taken
@@ -233,6 +250,9 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
     if request.uri().query().is_some_and(|q| q.contains("watch=1")) {
         return events(state);
     }
+    if let Some(name) = path.strip_prefix(CLOSED) {
+        return full(StatusCode::FORBIDDEN, &not_read(&decoded(name)));
+    }
     match path.rsplit('/').next().unwrap() {
         "echo" => {
             let body = request.into_body().collect().await.unwrap();
@@ -255,16 +275,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
         }
         "endless" => endless(state),
         "promised" => promised(state),
-        "broken" => {
-            // The head and the half leave before it dies.
-            let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]);
-            let mut released = state.released.subscribe();
-            let death = stream::once(async move {
-                drop(released.wait_for(|released| *released).await);
-                Err(std::io::Error::other("died"))
-            });
-            Response::new(StreamBody::new(half.chain(death)).boxed_unsync())
-        }
+        "broken" => broken(state),
         "lying" => full(StatusCode::FORBIDDEN, NOT_ACTING),
         "forbidden" => full(StatusCode::FORBIDDEN, FORBIDDEN),
         "evil" => evil(),
@@ -273,6 +284,17 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
         "exec" => exec(state, request),
         other => super::http::answer(other).unwrap_or_else(|| full(StatusCode::OK, "{}")),
     }
+}
+
+/// The head and the half leave before it dies.
+fn broken(state: &State) -> Response<Body> {
+    let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]);
+    let mut released = state.released.subscribe();
+    let death = stream::once(async move {
+        drop(released.wait_for(|released| *released).await);
+        Err(std::io::Error::other("died"))
+    });
+    Response::new(StreamBody::new(half.chain(death)).boxed_unsync())
 }
 
 /// Answers that no server gives.

@@ -92,10 +92,7 @@ async fn lines_are_told_in_figures_without_a_peers_words() {
         cuts: 1,
     });
     world.has_line(false).await;
-    let mut then = scraped(&world).await;
-    while then["linesman_hub_lines"] > 0.0 {
-        then = scraped(&world).await;
-    }
+    let then = scraped_with(&world, |then| then["linesman_hub_lines"] <= 0.0).await;
     let ends = |then: &BTreeMap<String, f64>| {
         let ends = then
             .iter()

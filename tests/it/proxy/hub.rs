@@ -1,7 +1,5 @@
 //! What the hub answers below `/clusters/` before and without a line.
 
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -10,7 +8,8 @@ use linesman::clock;
 use linesman::hub::access::{Grant, Mode};
 use serde_json::Value;
 
-use super::world::World;
+use super::world::{UNWAITED, World};
+use crate::wait::measured;
 
 async fn ask(
     world: &World,
@@ -152,13 +151,13 @@ async fn a_grant_lets_through_what_it_covers() {
     }
 }
 
+/// L11
 #[tokio::test]
 async fn an_offline_cluster_is_told_at_once_and_without_retry_after() {
     let world = World::new().await;
-    let since = Instant::now();
-    let response = ask(&world, "/clusters/eu1/api", &world.token, &[]).await;
-    let took = since.elapsed();
-    assert!(took < Duration::from_millis(200), "{took:?}");
+    let row = ("L11", "request, there never was a line → told", "≤ 200 ms");
+    let asked = ask(&world, "/clusters/eu1/api", &world.token, &[]);
+    let response = measured(row, UNWAITED, asked).await;
     assert_eq!(response.status(), 503);
     assert!(!response.headers().contains_key("retry-after"));
 }

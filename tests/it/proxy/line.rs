@@ -1,12 +1,11 @@
 //! The whole way: a user's HTTPS request, the hub's proxy, a real line, the agent's gate, the API server.
 
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
 use super::apiserver::{self, ApiServer};
-use super::world::{Door, World, get, post};
+use super::world::{Door, PATIENCE, World, get, post};
+use crate::wait::measured;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_users_request_crosses_the_line_as_that_user() {
@@ -81,6 +80,7 @@ async fn a_large_body_crosses_both_ways() {
     assert!(response.into_body().collect().await.unwrap().to_bytes() == sent);
 }
 
+/// L8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_ends_upstream_when_its_user_leaves() {
     let server = ApiServer::start().await;
@@ -88,21 +88,16 @@ async fn a_watch_ends_upstream_when_its_user_leaves() {
     let mut body = world.send(get("/api/v1/pods?watch=1")).await.into_body();
     for n in 0..3 {
         server.event(&format!("event {n}\n"));
-        let frame = tokio::time::timeout(Duration::from_secs(5), body.frame())
+        let frame = tokio::time::timeout(PATIENCE, body.frame())
             .await
             .unwrap()
             .unwrap()
             .unwrap();
         assert_eq!(frame.into_data().unwrap(), format!("event {n}\n"));
     }
-    let since = Instant::now();
     drop(body);
-    server.no_watches().await;
-    assert!(
-        since.elapsed() < Duration::from_millis(100),
-        "{:?}",
-        since.elapsed()
-    );
+    let row = ("L8", "user left → watch ended upstream", "≤ 100 ms");
+    measured(row, PATIENCE, server.no_watches()).await;
     let again = world.send(get("/api/v1/pods")).await;
     assert_eq!(again.status(), 200, "the line is up after the cancel");
 }

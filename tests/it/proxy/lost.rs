@@ -11,7 +11,8 @@ use sqlx::Connection as _;
 use tokio::time::timeout;
 
 use super::cutoff::{Site, Way, ready};
-use super::world::everywhere;
+use super::world::{PATIENCE, everywhere};
+use crate::wait::until;
 
 /// From the moment when the session does nothing any more, be the way back or not.
 const OTHERS: Duration = Duration::from_secs(8);
@@ -30,14 +31,14 @@ async fn give(store: &Store, id: &str) -> Result<(), String> {
 async fn wait(connection: &mut sqlx::PgConnection, sessions: usize) {
     const WAITING: &str = "SELECT count(*) >= $1 FROM pg_locks
         WHERE NOT granted AND relation = 'access_grant'::regclass";
-    while !sqlx::query_scalar::<_, bool>(WAITING)
-        .bind(i64::try_from(sessions).unwrap())
-        .fetch_one(&mut *connection)
-        .await
-        .unwrap()
-    {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let wait = async || {
+        sqlx::query_scalar::<_, bool>(WAITING)
+            .bind(i64::try_from(sessions).unwrap())
+            .fetch_one(&mut *connection)
+            .await
+            .unwrap()
+    };
+    until("they wait for the lock", PATIENCE, wait).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,14 +145,17 @@ async fn a_refusal_that_nobody_waits_for_costs_no_connection() {
                 () = wait(&mut watching, READERS / 2) => {}
             }
         }
-        let mut cancelled = 0;
-        while cancelled < READERS / 2 {
-            let now: i64 = sqlx::query_scalar(CANCEL)
-                .fetch_one(&mut watching)
-                .await
-                .unwrap();
-            cancelled += usize::try_from(now).unwrap();
-        }
+        let cancel = async {
+            let mut cancelled = 0;
+            while cancelled < READERS / 2 {
+                let now: i64 = sqlx::query_scalar(CANCEL)
+                    .fetch_one(&mut watching)
+                    .await
+                    .unwrap();
+                cancelled += usize::try_from(now).unwrap();
+            }
+        };
+        timeout(PATIENCE, cancel).await.expect("they are cancelled");
         change.rollback().await.unwrap();
         let read = timeout(OTHERS, store.grants(None, 1)).await;
         assert!(matches!(read, Ok(Ok(_))), "{read:?}");

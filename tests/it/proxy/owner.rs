@@ -1,7 +1,5 @@
 //! What the cluster's owner takes away ends what runs by it, within a second.
 
-use std::time::{Duration, Instant};
-
 use ::http::{Request, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -14,9 +12,10 @@ use tokio::time::timeout;
 use super::apiserver::ApiServer;
 use super::pair::Pair;
 use super::world::PATIENCE;
+use crate::wait::measured;
 
 /// H35, H36: from the owner's word on.
-const CUT: Duration = Duration::from_secs(1);
+const BAR: &str = "≤ 1 s";
 
 type Session = TokioIo<hyper::upgrade::Upgraded>;
 
@@ -55,16 +54,30 @@ async fn answers(session: &mut Session) {
     assert_eq!(&answer, b"LS");
 }
 
-/// The time until both have ended as what was cut does.
-async fn cut(mut watch: Answer, mut session: Session, server: &ApiServer) -> Duration {
-    let since = Instant::now();
-    let end = timeout(PATIENCE, watch.frame()).await.expect("it ends");
-    assert!(end.unwrap().is_err(), "nobody takes the part for the whole");
-    let mut rest = Vec::new();
-    let end = timeout(PATIENCE, session.read_to_end(&mut rest)).await;
-    drop(end.expect("the session ends"));
-    server.no_watches().await;
-    since.elapsed()
+/// Both end as what was cut does.
+async fn cut(
+    (id, what): (&str, &str),
+    mut watch: Answer,
+    mut session: Session,
+    server: &ApiServer,
+) {
+    let over = async {
+        broken(&mut watch).await;
+        ended(&mut session).await;
+        server.no_watches().await;
+    };
+    let what = format!("{what} → watch and session over");
+    measured((id, &what, BAR), PATIENCE, over).await;
+}
+
+async fn broken(watch: &mut Answer) {
+    let end = watch.frame().await.unwrap();
+    assert!(end.is_err(), "nobody takes the part for the whole");
+}
+
+async fn ended(session: &mut Session) {
+    // With an error or without.
+    drop(session.read_to_end(&mut Vec::new()).await);
 }
 
 /// Hours that were over an hour ago.
@@ -93,8 +106,8 @@ async fn what_the_owners_policy_no_longer_allows_ends_within_a_second() {
         let pair = Pair::new(&server);
         let (watch, session) = (watch(&pair, &server).await, exec(&pair).await);
         pair.policy(key, &value);
-        let took = cut(watch, session, &server).await;
-        assert!(took < CUT, "{key}: {took:?}");
+        let what = format!("owner's policy changed: {key}");
+        cut(("H35", &what), watch, session, &server).await;
     }
 }
 
@@ -113,12 +126,9 @@ async fn read_only_ends_a_session_and_leaves_the_watch() {
         goes_on(&mut watch, &server).await;
         answers(&mut session).await;
     }
-    let since = Instant::now();
     pair.policy("readOnly", "true");
-    let mut rest = Vec::new();
-    let end = timeout(PATIENCE, session.read_to_end(&mut rest)).await;
-    drop(end.expect("the session ends"));
-    assert!(since.elapsed() < CUT, "{:?}", since.elapsed());
+    let row = ("H35", "read-only → session over", BAR);
+    measured(row, PATIENCE, ended(&mut session)).await;
     goes_on(&mut watch, &server).await;
 }
 
@@ -132,8 +142,7 @@ async fn what_the_adoption_no_longer_covers_ends_within_a_second() {
     goes_on(&mut watch, &server).await;
     answers(&mut session).await;
     pair.cover(&["b"]);
-    let took = cut(watch, session, &server).await;
-    assert!(took < CUT, "{took:?}");
+    cut(("H36", "shorter linesman-scope"), watch, session, &server).await;
 }
 
 /// H35: a watch of Secrets that began when the owner showed them ends when they are shown no longer.
@@ -147,13 +156,13 @@ async fn a_watch_that_would_be_narrowed_now_ends() {
     let mut watch = pair.send(request).await.unwrap().into_body();
     goes_on(&mut watch, &server).await;
     pair.policy("ownNamespace", "deny");
-    let end = timeout(CUT, watch.frame()).await.expect("it ends");
-    assert!(end.unwrap().is_err());
+    let row = ("H35", "Secrets shown no longer → watch over", BAR);
+    measured(row, PATIENCE, broken(&mut watch)).await;
     let request = Request::get("/clusters/eu1/api/v1/secrets?watch=1");
     let request = request.body(Bytes::new()).unwrap();
     let mut narrowed = pair.send(request).await.unwrap().into_body();
     goes_on(&mut narrowed, &server).await;
     pair.policy("namespaces", "a");
-    let end = timeout(CUT, narrowed.frame()).await.expect("it ends");
-    assert!(end.unwrap().is_err());
+    let row = ("H35", "fewer namespaces → watch over", BAR);
+    measured(row, PATIENCE, broken(&mut narrowed)).await;
 }

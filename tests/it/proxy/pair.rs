@@ -46,6 +46,8 @@ pub(super) struct Pair {
     lie: AtomicI64,
     /// Wishes for another line.
     renewals: Arc<AtomicU32>,
+    /// Wishes that the role be written although it should hold the names.
+    anew: Arc<AtomicU32>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -53,7 +55,9 @@ impl Pair {
     pub(super) fn new(server: &ApiServer) -> Self {
         let (policy, policies) = watch::channel(Some(Policy::default()));
         let url = format!("http://{}/", server.authority());
-        let (mut shared, credential, tasks) = Self::parts(&url, "hub", "cluster", policies);
+        let anew = Arc::default();
+        let (mut shared, credential, tasks) =
+            Self::parts(&url, ("hub", "cluster"), policies, &anew);
         let (covered, lies) = watch::channel(Covered::Cluster);
         shared.covered = lies;
         Self {
@@ -66,6 +70,7 @@ impl Pair {
             apart: AtomicI64::new(0),
             lie: AtomicI64::new(0),
             renewals: Arc::default(),
+            anew,
             tasks: Mutex::new(tasks),
         }
     }
@@ -88,16 +93,16 @@ impl Pair {
     /// The same with an API server at this URL.
     pub(super) fn reaching(url: &str, hub: &str, cluster: &str, policy: Policy) -> Shared {
         let policies = watch::channel(Some(policy)).1;
-        let (shared, _, mut tasks) = Self::parts(url, hub, cluster, policies);
+        let (shared, _, mut tasks) = Self::parts(url, (hub, cluster), policies, &Arc::default());
         tasks.detach_all();
         shared
     }
 
     fn parts(
         url: &str,
-        hub: &str,
-        cluster: &str,
+        (hub, cluster): (&str, &str),
         policy: watch::Receiver<Option<Policy>>,
+        anew: &Arc<AtomicU32>,
     ) -> (Shared, watch::Sender<Credential>, JoinSet<()>) {
         let token = |n: u64| Credential::Token {
             bearer: Secret::new(if n == 1 {
@@ -125,8 +130,10 @@ impl Pair {
                 });
             }
         });
+        let anew = anew.clone();
         tasks.spawn(async move {
             while let Some(want) = wanted.recv().await {
+                anew.fetch_add(u32::from(want.again), Ordering::Relaxed);
                 drop(want.done.send(Ok(())));
             }
         });
@@ -146,6 +153,11 @@ impl Pair {
             ahead: Ahead::new(1 << 20),
         };
         (shared, credential, tasks)
+    }
+
+    /// How often the role was to be written although it should hold the names.
+    pub(super) fn anew(&self) -> u32 {
+        self.anew.load(Ordering::Relaxed)
     }
 
     /// As where the owner deletes Secret `linesman-line-bind`.

@@ -9,6 +9,7 @@ use linesman::clock;
 use linesman::hub::peers::PeerError;
 use linesman::hub::store::{LineRow, Replica};
 use linesman::wire::frame::{Class, Code, Kind};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use tokio::time::timeout;
 use super::apiserver::ApiServer;
 use super::world::{Door, PATIENCE, World, get, name, post};
 use super::{status, text};
+use crate::wait::{measured, until};
 
 /// Waits until a request at the replica finds the line: the other one said in the records that it has it.
 async fn found(world: &World) {
@@ -74,15 +76,13 @@ async fn a_watch_at_one_replica_streams_and_ends_at_the_api_server() {
     let mut body = b.send(get("/api/v1/pods?watch=1")).await.into_body();
     for n in 0..3 {
         server.event(&format!("event {n}\n"));
-        let frame = timeout(Duration::from_secs(5), body.frame()).await;
+        let frame = timeout(PATIENCE, body.frame()).await;
         let frame = frame.unwrap().unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), format!("event {n}\n"));
     }
-    let since = Instant::now();
     drop(body);
-    server.no_watches().await;
-    let took = since.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    let row = ("L8", "user left at another replica → over", "≤ 100 ms");
+    measured(row, PATIENCE, server.no_watches()).await;
     assert_eq!(b.send(get("/api/v1/pods")).await.status(), 200);
 }
 
@@ -118,19 +118,21 @@ async fn exec_at_one_replica_is_copied_both_ways() {
     assert_eq!(text(refused).await, super::apiserver::NOT_FOUND);
 }
 
-/// L19, L5, L20: what nobody reads is held up at its source, and others pass.
+/// L19, L5: what nobody reads is held up at its source, and others pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_list_at_one_replica_is_not_taken_in() {
     let server = ApiServer::start().await;
-    let [_a, b] = two(&server).await;
+    let [a, b] = two(&server).await;
     let mut body = b.send(get("/api/v1/endless")).await.into_body();
     drop(body.frame().await.unwrap().unwrap());
     let others = async || {
         let beside = b.send(get("/api/v1/pods")).await;
         assert_eq!(beside.status(), 200, "others pass beside it");
     };
-    let taken = server.settled(others).await;
-    assert!(taken < 64 << 20, "{taken} bytes were taken in");
+    server.settled(others).await;
+    // A window of each of the two lines, and what the system takes for a connection; a line that is not held up takes 32 MiB.
+    let received = a.hub.tunnels.get(&name()).unwrap().facts().received;
+    assert!(received < 16 << 20, "{received} bytes came over the line");
 }
 
 /// L9, L11: what is known of the outcome is the same as without the other replica.
@@ -238,6 +240,103 @@ async fn a_request_waits_for_a_line_that_comes_from_another_replica() {
     assert_eq!(answered.status(), 200);
 }
 
+/// What is refused to a request that would have to wait for a line, and waits no longer.
+async fn offline(world: &World) -> String {
+    let (name, moment) = (name(), Duration::from_millis(1));
+    let wait = world.hub.tunnels.wait(&name, None, moment);
+    assert!(wait.await.is_err());
+    let response = world.send(get("/api/v1/pods")).await;
+    assert_eq!(response.status(), 503);
+    let body = status(response).await;
+    let what = &body["details"]["causes"][0]["message"];
+    what.as_str().unwrap().to_owned()
+}
+
+/// As the first admin sees it.
+async fn shown(world: &World, path: &str) -> Value {
+    let bearer = format!("Bearer {}", world.admin());
+    let request = Request::get(path).header("authorization", bearer);
+    let response = world.send(request.body(Bytes::new()).unwrap()).await;
+    status(response).await
+}
+
+/// L11, L19: the line was here long before it was there, and ended there now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_outage_is_not_told_for_that_of_a_line_at_another_replica() {
+    moved_and_ended(true).await;
+}
+
+/// L11, L19: the same, where nobody asked here for the cluster while its line was there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_outage_is_not_told_for_that_of_a_line_that_was_never_asked_for() {
+    moved_and_ended(false).await;
+}
+
+/// `asked`: there was a request at the first replica for the line at the other one.
+async fn moved_and_ended(asked: bool) {
+    let server = ApiServer::start().await;
+    let [mut a, b] = World::replicas().await;
+    let name = name();
+    let door = |shut, cuts| Door { shut, cuts };
+    a.agent(&server).await;
+    a.door.send_replace(door(true, 1));
+    until("its line here has ended", PATIENCE, async || {
+        a.hub.tunnels.view(&name).up.is_none()
+    })
+    .await;
+    a.to.send_replace(b.https);
+    a.door.send_replace(door(false, 2));
+    b.has_line(true).await;
+    found(&a).await;
+    let since = clock::rfc3339(clock::now());
+    if asked {
+        assert_eq!(a.send(get("/api/v1/pods")).await.status(), 200);
+    }
+    a.door.send_replace(door(true, 3));
+    until("its line there has ended", PATIENCE, async || {
+        let known = a.hub.store.line_of(&name).await.unwrap();
+        b.hub.tunnels.view(&name).up.is_none() && known.is_none()
+    })
+    .await;
+
+    // Where it ended, time and cause are known.
+    let ended = b.hub.tunnels.view(&name);
+    let at = clock::rfc3339(ended.down_since.unwrap());
+    let cause = ended.last_cause.unwrap();
+    assert!(since <= at, "{since} {at}");
+    let told = format!("cluster eu1 is offline since {at}: {cause}");
+    assert_eq!(offline(&b).await, told);
+    let line = shown(&b, "/v1/clusters/eu1/line").await;
+    let outage = (&line["since"], &line["lastCause"]);
+    assert_eq!(outage, (&json!(at), &json!(cause)));
+
+    // Elsewhere it is known when the cluster was heard.
+    let now = || clock::rfc3339(clock::now());
+    let told = offline(&a).await;
+    let heard = told.strip_prefix("cluster eu1 is offline, last heard at ");
+    let heard = heard.unwrap_or_else(|| panic!("{told}"));
+    // How long the other replica heard it is on record in a while, where its line was not seen from here.
+    assert!(!asked || *since <= *heard, "{since} {heard}");
+    assert!(*heard <= *now(), "{heard}");
+    let line = shown(&a, "/v1/clusters/eu1/line").await;
+    let outage = (&line["up"], &line["lastCause"]);
+    assert_eq!(outage, (&json!(false), &Value::Null));
+    let cluster = shown(&a, "/v1/clusters/eu1").await;
+    let conditions = cluster["conditions"].as_array().unwrap();
+    let up = conditions.iter().find(|one| one["type"] == json!("LineUp"));
+    let up = up.expect("it has joined");
+    let message = "it ended at another replica of the hub; see the agent's log";
+    assert_eq!(up["message"], message);
+    for seen in [&line["since"], &cluster["line"]["since"]] {
+        let at = seen.as_str().unwrap_or(&since);
+        assert!(!asked || seen.is_string(), "{seen}");
+        assert!(*since <= *at && *at <= *now(), "{since} {at}");
+    }
+    let seen = up["since"].as_str().unwrap();
+    assert!(!asked || *since <= *seen, "{since} {seen}");
+    assert!(*seen <= *now(), "{seen}");
+}
+
 /// L16: a replica that stops refuses nobody: what comes meanwhile finds the agent's next line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_stops_refuses_no_request_at_the_others() {
@@ -299,16 +398,20 @@ async fn a_stuck_replica_is_named_and_delays_nothing_else() {
     assert_eq!(b.send(get("/api/v1/pods")).await.status(), 200);
     let (began, path) = (Instant::now(), "/clusters/eu2/api/v1/pods");
     let asking = b.send(Request::get(path).body(Bytes::new()).unwrap());
-    let beside = async {
-        for _ in 0..20 {
-            let since = Instant::now();
-            assert_eq!(b.send(get("/api/v1/pods")).await.status(), 200);
-            let took = since.elapsed();
-            assert!(took < Duration::from_secs(2), "{took:?}");
+    tokio::pin!(asking);
+    let mut beside = 0;
+    let answered = loop {
+        tokio::select! {
+            answered = &mut asking => break answered,
+            other = b.send(get("/api/v1/pods")) => {
+                assert_eq!(other.status(), 200);
+                beside += 1;
+            }
         }
     };
-    let (answered, ()) = tokio::join!(asking, beside);
     let took = began.elapsed();
+    // It is dialled for 3 s; who waited for that would have one answer by then.
+    assert!(beside > 2, "{beside} answers beside it");
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(answered.status(), 503);
     assert_eq!(answered.headers()["retry-after"], "1");

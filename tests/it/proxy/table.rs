@@ -8,11 +8,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use linesman::agent::forward::INCOMING;
 use linesman::agent::gate::policy::Policy;
 use linesman::agent::gate::replay::Replay;
 use linesman::hub::Bounds;
 use linesman::hub::access::Grant;
 use linesman::hub::proxy::Patience;
+use linesman::hub::proxy::limits::{MOST_OF_CLUSTER, Requests};
 use linesman::wire::frame::Code;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -106,7 +108,8 @@ async fn an_agent_that_does_not_answer_is_given_up() {
             after: None,
         };
         told(world.send(request).await, row).await;
-        drop(streams.try_recv().expect("it was sent"));
+        let sent = timeout(PATIENCE, streams.recv()).await;
+        drop(sent.expect("it was sent").unwrap());
         assert!(streams.try_recv().is_err(), "it was sent twice");
     }
 }
@@ -391,4 +394,53 @@ async fn a_cluster_with_too_many_requests_takes_no_more_from_anybody() {
     };
     told(world.send(get("/api/v1/pods")).await, row).await;
     asked.shutdown().await;
+}
+
+/// Whoever runs the hub can give more: the setting is named, unless an agent serves no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hub_says_which_of_its_settings_refused_one_more_request() {
+    assert_eq!(usize::try_from(MOST_OF_CLUSTER).unwrap(), INCOMING);
+    let server = ApiServer::start().await;
+    let mut world = World::bounded(Bounds {
+        requests: Requests {
+            user: 2,
+            cluster: 3,
+        },
+        ..Bounds::default()
+    })
+    .await;
+    world.agent(&server).await;
+    let bearer = format!("Bearer {}", world.user("bob", &["view"]).await);
+    let by_bob = || {
+        let mut request = get("/api/v1/pods?watch=1");
+        let headers = request.headers_mut();
+        headers.insert(AUTHORIZATION, bearer.parse().unwrap());
+        request
+    };
+    let mut watches = Vec::new();
+    for request in [
+        get("/api/v1/pods?watch=1"),
+        get("/api/v1/pods?watch=1"),
+        by_bob(),
+    ] {
+        let watch = world.send(request).await;
+        assert_eq!(watch.status(), 200);
+        watches.push(watch);
+    }
+    let row = Row {
+        hop: "hub",
+        code: 429,
+        reason: "TooManyRequests",
+        what: "ada has 2 requests running, the most for one user",
+        next: "end watches and sessions that are not needed, or raise the hub's --max-requests-per-user",
+        after: Some(1),
+    };
+    told(world.send(get("/api/v1/pods")).await, row).await;
+    let row = Row {
+        what: "cluster eu1 has 3 requests running, the most for one cluster",
+        next: "end watches and sessions that are not needed, or raise the hub's --max-requests-per-cluster",
+        ..row
+    };
+    told(world.send(by_bob()).await, row).await;
+    drop(watches);
 }

@@ -10,13 +10,13 @@ use linesman::tunnel::Line;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::apiserver::ApiServer;
 use super::outage::other_agent;
 use super::told::{Row, told};
-use super::world::{PATIENCE, World, name, post};
+use super::world::{PATIENCE, STILL, World, name, post};
 use crate::wait::until;
 
 /// Uploads that are more than lies between a hub and an agent that takes nothing.
@@ -53,12 +53,15 @@ async fn one_way(listener: TcpListener, to: SocketAddr, mut deaf: watch::Receive
 
 /// Waits until the uploads have filled all that there is.
 async fn full(line: &Line) {
-    let mut last = (0, 0);
+    let (mut last, mut looks, mut since) = (0, 0, Instant::now());
     until("nothing leaves any more", PATIENCE, async || {
         let facts = line.facts();
-        let stands = facts.live == FILLERS && facts.sent == last.0;
-        last = (facts.sent, if stands { last.1 + 1 } else { 0 });
-        last.1 >= LOOKS
+        if facts.live == FILLERS && facts.sent == last {
+            looks += 1;
+        } else {
+            (last, looks, since) = (facts.sent, 0, Instant::now());
+        }
+        looks >= LOOKS && since.elapsed() >= STILL
     })
     .await;
 }

@@ -15,12 +15,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::apiserver::{ApiServer, FORBIDDEN, HELD, REFUSALS, Refused};
-use super::world::{PATIENCE, World, name};
+use super::world::{PATIENCE, STILL, World, name};
 
 const WHOLE: usize = 100 << 20;
 const CHUNK: usize = 64 << 10;
-/// Nothing more moves that has not moved for so long.
-const STILL: Duration = Duration::from_secs(1);
 
 /// What the user is told of each of [`REFUSALS`]: the API server's words, but where they are about the line's account, which is
 /// nothing that the user did.
@@ -94,8 +92,7 @@ async fn stays_unread(refusal: &Refused, (code, words): (u16, &str)) {
     timeout(PATIENCE, ended).await.expect("the stream ends");
 }
 
-/// How much is on its way when no more of it moves while the hub has much else to do: for some time, too, for on a busy machine
-/// whoever moves it may be without a core for as long as some requests take.
+/// How much is on its way when no more of it moves while the hub has much else to do, and for some time.
 async fn stands_still(world: &World, on_its_way: impl Fn() -> (usize, usize)) -> (usize, usize) {
     let (mut last, mut still, mut since) = (on_its_way(), 0, Instant::now());
     while still < 20 || since.elapsed() < STILL {

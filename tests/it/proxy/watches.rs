@@ -1,4 +1,4 @@
-//! L20: as many watches on one line as a large team has, and what is left of them.
+//! As many watches on one line as a large team has, and what is left of them.
 
 use ::http::{Request, Response};
 use bytes::Bytes;
@@ -45,6 +45,7 @@ async fn all_have(watches: &mut [Incoming], event: &str) {
     }
 }
 
+/// L20
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_watches_share_a_line_and_leave_nothing_behind() {
     make_room();

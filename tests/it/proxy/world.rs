@@ -33,6 +33,11 @@ pub(super) use records::{ada, everywhere};
 
 /// How long anything may take that is not measured.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// What came sooner was not waited for: a request waits 10 s for a line.
+pub(super) const UNWAITED: Duration = Duration::from_secs(5);
+/// Nothing more moves that has not moved for so long: on a busy machine whoever moves it may be without a core for as long as some
+/// looks take.
+pub(super) const STILL: Duration = Duration::from_secs(1);
 
 /// What runs has this long when a hub ends, where the test says nothing of it.
 const DRAIN: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
-use linesman::hub::store::{Cluster, EndedAccess, Joined, Revision, Store, StoreError};
-use linesman::wire::api::{EngineKind, GitRoute, Policy};
+use linesman::hub::store::{Cluster, EndedAccess, Images, Joined, Revision, Store, StoreError};
+use linesman::wire::api::{GitRoute, Policy};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
 
@@ -89,7 +89,10 @@ async fn every_change_counts_up_the_revision(store: Store) {
     let seen = |rev| Revision { id: &made.id, rev };
     let policy = Policy::default();
     let route = (GitRoute::Line, true);
-    let registry = Some("registry.invalid".to_owned());
+    let images = Some(Images {
+        registry: "registry.invalid".to_owned(),
+        pull_secret: Some("regcred".to_owned()),
+    });
     let bundle = store.bundle(&digest()).await.unwrap().unwrap();
     let image = Some("agent:2".to_owned());
     // What somebody else has changed meanwhile stays as that one made it.
@@ -98,7 +101,7 @@ async fn every_change_counts_up_the_revision(store: Store) {
         assert_eq!(set.await.unwrap(), !stale);
         let set = store.set_git_route(seen(rev + 1), route, at(2));
         assert_eq!(set.await.unwrap(), !stale);
-        let wish = store.set_registry(seen(rev + 2), registry.clone(), at(3));
+        let wish = store.set_registry(seen(rev + 2), images.clone(), at(3));
         assert_eq!(wish.await.unwrap(), (!stale).then_some(1));
         let wish = store.set_engine(seen(rev + 3), &bundle, 77, at(4));
         assert_eq!(wish.await.unwrap(), (!stale).then_some(2));
@@ -112,6 +115,7 @@ async fn every_change_counts_up_the_revision(store: Store) {
         engine_change: 2,
         engine_within: 77,
         image_registry: Some("registry.invalid".to_owned()),
+        image_pull_secret: Some("regcred".to_owned()),
         desired_image: image,
         image_wish: 1,
         rev: 6,
@@ -137,9 +141,6 @@ async fn a_bundle_is_stored_once(store: Store) {
     let one = store.bundle(&digest()).await.unwrap().unwrap();
     assert_eq!(all, std::slice::from_ref(&one));
     assert_eq!((one.objects, one.size), (31, 3));
-    let newest = store.newest_bundle(EngineKind::Flux).await.unwrap();
-    assert_eq!(newest, Some(one));
-    assert_eq!(store.newest_bundle(EngineKind::Argocd).await.unwrap(), None);
     let data = store.bundle_data(&digest()).await.unwrap();
     assert_eq!(data, Some(vec![0, 1, 255]));
 }
@@ -234,6 +235,7 @@ async fn who_joined_and_lives_is_on_the_roll(store: Store) {
     let of = |cluster: &Cluster, ms| Joined {
         id: cluster.id.clone(),
         name: cluster.name.clone(),
+        epoch: 0,
         last_seen: Some(at(ms)),
     };
     assert_eq!(store.joined().await.unwrap(), [of(&eu1, 2), of(&us1, 1)]);
@@ -242,14 +244,23 @@ async fn who_joined_and_lives_is_on_the_roll(store: Store) {
 }
 
 async fn the_default_registry_comes_and_goes(store: Store) {
-    for registry in [Some("a.invalid"), Some("b.invalid"), None] {
-        let registry = registry.map(str::to_owned);
+    let images = |registry: &str, pull_secret: Option<&str>| Images {
+        registry: registry.to_owned(),
+        pull_secret: pull_secret.map(str::to_owned),
+    };
+    for said in [
+        Some(images("a.invalid", None)),
+        Some(images("a.invalid", Some("regcred"))),
+        Some(images("", Some("other"))),
+        Some(images("b.invalid", None)),
+        None,
+    ] {
         let before = store.default_registry().await.unwrap();
-        let set = store.set_default_registry(before, registry.clone());
+        let set = store.set_default_registry(before, said.clone());
         assert!(set.await.unwrap());
         // Of what was seen before, nothing is changed any more.
-        let late = store.set_default_registry(Some("z.invalid".to_owned()), None);
+        let late = store.set_default_registry(Some(images("z.invalid", None)), None);
         assert!(!late.await.unwrap());
-        assert_eq!(store.default_registry().await.unwrap(), registry);
+        assert_eq!(store.default_registry().await.unwrap(), said);
     }
 }

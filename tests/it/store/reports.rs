@@ -1,7 +1,8 @@
 //! What agents report, and what becomes of heals.
 
 use futures_util::future::join_all;
-use linesman::hub::incident::{Acted, Seen};
+use linesman::clock::rfc3339;
+use linesman::hub::incident::{self, Acted, Incident, Seen};
 use linesman::hub::store::{Cluster, Details, Reported, Store};
 use linesman::hub::twin::fault::Unrestored;
 use linesman::wire::api::{AgentBuild, HostKeysReport};
@@ -9,6 +10,7 @@ use linesman::wire::report::{
     Condition, ConditionType, HealRecord, HealResult, HealStep, LaterCondition, Scene, Status,
     StepName, StepReport, StepState,
 };
+use time::OffsetDateTime;
 
 use super::{at, cluster, on_both};
 
@@ -17,11 +19,14 @@ on_both! {
     what_the_hub_sees_is_not_for_the_agent_to_say,
     a_heal_ends_once_and_does_not_open_again,
     heals_are_listed_newest_first_behind_an_id,
+    heals_that_are_not_over_are_listed_alone,
     every_open_heal_is_seen_in_its_order,
     a_lost_agent_is_the_hubs_own_to_tell,
     of_what_was_not_restored_the_newest_of_a_cluster_counts,
     all_that_is_open_is_listed_with_when_it_was_written,
     what_agents_acted_on_is_seen_across_the_fleet,
+    acts_count_by_their_own_times_whenever_they_are_told,
+    a_cause_that_outlives_an_incident_makes_another,
     what_clusters_say_of_host_keys_keeps_its_age,
     troubles_are_kept_until_they_are_gone,
 }
@@ -50,6 +55,20 @@ fn heal(id: &str, result: HealResult) -> HealRecord {
         result,
         next: String::new(),
         scene: Scene::default(),
+    }
+}
+
+/// An open one with these steps, by milliseconds.
+fn acted(id: &str, steps: &[(&str, i64)]) -> HealRecord {
+    let step = |(action, ms): &(&str, i64)| HealStep {
+        action: (*action).to_owned(),
+        object: "Deployment flux-system/source-controller".to_owned(),
+        at: rfc3339(at(*ms)),
+        outcome: "ok".to_owned(),
+    };
+    HealRecord {
+        steps: steps.iter().map(step).collect(),
+        ..heal(id, HealResult::Open)
     }
 }
 
@@ -216,6 +235,33 @@ async fn heals_are_listed_newest_first_behind_an_id(store: Store) {
     assert_eq!(ids(Some(&eu1.id), Some("4"), 9).await, ["3", "1"]);
 }
 
+/// Those of a cluster that was removed end no more, and are history.
+async fn heals_that_are_not_over_are_listed_alone(store: Store) {
+    let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
+    for (of, id, result) in [
+        (&eu1, "1", HealResult::Open),
+        (&eu1, "2", HealResult::Healed),
+        (&us1, "3", HealResult::Reported),
+        (&eu1, "4", HealResult::Failed),
+        (&eu1, "5", HealResult::Open),
+    ] {
+        let report = heals(&[heal(id, result)]);
+        store.report(&of.id, report, at(1)).await.unwrap();
+    }
+    let ids = async |of: Option<&str>, before: Option<&str>, limit| {
+        let heals = store.heals_not_over(of, before, limit).await.unwrap();
+        heals
+            .into_iter()
+            .map(|(_, heal)| heal.id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(None, None, 2).await, ["5", "3"]);
+    assert_eq!(ids(None, Some("3"), 2).await, ["1"]);
+    assert_eq!(ids(Some(&eu1.id), None, 9).await, ["5", "1"]);
+    store.remove_cluster(&us1.id, at(2)).await.unwrap();
+    assert_eq!(ids(None, None, 9).await, ["5", "1"]);
+}
+
 /// More than are read at a time.
 async fn every_open_heal_is_seen_in_its_order(store: Store) {
     let eu1 = cluster(&store, "eu1").await;
@@ -333,18 +379,12 @@ async fn all_that_is_open_is_listed_with_when_it_was_written(store: Store) {
 async fn what_agents_acted_on_is_seen_across_the_fleet(store: Store) {
     let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
     cluster(&store, "never-seen").await;
-    let mut nudged = heal("2", HealResult::Open);
-    "nudge".clone_into(&mut nudged.steps[0].action);
     let mut none = heal("3", HealResult::Open);
     none.steps.clear();
-    store
-        .report(&us1.id, heals(&[nudged, none]), at(50))
-        .await
-        .unwrap();
-    store
-        .report(&eu1.id, heals(&[heal("1", HealResult::Open)]), at(50))
-        .await
-        .unwrap();
+    let nudged = heals(&[acted("2", &[("nudge", 50)]), none]);
+    store.report(&us1.id, nudged, at(50)).await.unwrap();
+    let made = heals(&[acted("1", &[("create", 50)])]);
+    store.report(&eu1.id, made, at(50)).await.unwrap();
     let acted = vec![Acted {
         cluster_id: eu1.id,
         class: "ObjectMissing".to_owned(),
@@ -355,6 +395,80 @@ async fn what_agents_acted_on_is_seen_across_the_fleet(store: Store) {
         acted: vec![],
     };
     assert_eq!(store.acted(at(51)).await.unwrap(), later);
+}
+
+/// An agent whose hub was away for days tells of them at once; a heal that is open for long is acted on at last.
+async fn acts_count_by_their_own_times_whenever_they_are_told(store: Store) {
+    const DAY: i64 = 86_400_000;
+    let eu1 = cluster(&store, "eu1").await;
+    let told = async |steps: &[(&str, i64)], now| {
+        let report = heals(&[acted("1", steps)]);
+        store.report(&eu1.id, report, at(now)).await.unwrap();
+    };
+    let since = async |ms| store.acted(at(ms)).await.unwrap().acted.len();
+    told(&[("create", 7)], DAY).await;
+    assert_eq!((since(8).await, since(7).await), (0, 1));
+    let again = DAY + 1_800_000;
+    told(&[("create", 7), ("create", again)], again).await;
+    assert_eq!((since(again + 1).await, since(again).await), (0, 1));
+    // By a clock that is a day ahead it was done when it was told.
+    let ahead = again + 2 * DAY;
+    told(&[("create", 7), ("create", ahead)], ahead - DAY).await;
+    let [after, then] = [since(ahead - DAY + 1).await, since(ahead - DAY).await];
+    assert_eq!((after, then), (0, 1));
+    // Told again with its end five hours later, it was done then yet.
+    let over = HealRecord {
+        steps: acted("1", &[("create", 7), ("create", ahead)]).steps,
+        ..heal("1", HealResult::Healed)
+    };
+    let later = ahead - DAY + 5 * 3_600_000;
+    let ends = store.report(&eu1.id, heals(&[over]), at(later)).await;
+    assert_eq!(ends.unwrap().len(), 1);
+    let [after, then] = [since(ahead - DAY + 1).await, since(ahead - DAY).await];
+    assert_eq!((after, then), (0, 1));
+}
+
+/// W26: what the hub sees of a fleet from minute to minute, of which four of ten clusters have one fault that stays.
+async fn a_cause_that_outlives_an_incident_makes_another(store: Store) {
+    let mut fleet = Vec::new();
+    for n in 0..10 {
+        let one = cluster(&store, &format!("c{n}")).await;
+        let heard = Reported::default();
+        store.report(&one.id, heard, at(0)).await.unwrap();
+        fleet.push(one);
+    }
+    let told = async |acts: &[i64], minute: i64| {
+        let steps: Vec<(&str, i64)> = acts.iter().map(|at| ("apply", at * MINUTE)).collect();
+        for one in &fleet[..4] {
+            let report = heals(&[acted(one.name.as_str(), &steps)]);
+            let now = at(minute * MINUTE);
+            store.report(&one.id, report, now).await.unwrap();
+        }
+    };
+    let mut standing = None;
+    told(&[0], 0).await;
+    assert_eq!(look(&store, &mut standing, 1).await, Some((1, 11)));
+    assert_eq!(look(&store, &mut standing, 8).await, Some((1, 18)));
+    // The agents hold back, and nothing is seen any more.
+    assert_eq!(look(&store, &mut standing, 12).await, Some((1, 18)));
+    assert_eq!(look(&store, &mut standing, 18).await, None);
+    // More is known of it, and nothing was done.
+    told(&[0], 19).await;
+    assert_eq!(look(&store, &mut standing, 19).await, None);
+    told(&[0, 20], 20).await;
+    assert_eq!(look(&store, &mut standing, 21).await, Some((21, 31)));
+}
+
+const MINUTE: i64 = 60_000;
+
+/// Looks as the hub does; gives the minutes of the incident's beginning and end.
+async fn look(store: &Store, standing: &mut Option<Incident>, minute: i64) -> Option<(i64, i64)> {
+    let now = at(minute * MINUTE);
+    let seen = store.acted(now - incident::WITHIN).await.unwrap();
+    *standing = incident::judge(now, seen.fleet, &seen.acted, standing.as_ref());
+    let minutes = |of: OffsetDateTime| (of - at(0)).whole_minutes();
+    let found = standing.as_ref()?;
+    Some((minutes(found.since), minutes(found.until)))
 }
 
 async fn what_clusters_say_of_host_keys_keeps_its_age(store: Store) {

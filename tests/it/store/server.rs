@@ -10,6 +10,10 @@ use tokio::time::timeout;
 
 use super::{Place, at, cluster};
 use crate::postgres;
+use crate::wait::{until, until_some};
+
+/// How long anything may take that is not measured.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn refused(url: &str) -> String {
     let opened = Postgres::open(Target::parse(url).unwrap(), Share::Alone);
@@ -25,13 +29,12 @@ async fn a_newer_schema_is_refused_and_stays(place: Place) {
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
         SELECT 9999, 'later', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1";
     place.execute(later).await;
-    let why = loop {
-        // The pool lets go of its connections, and so of the database, in the background.
-        match place.try_open().await {
-            Err(why) if why.to_string().contains("another hub") => tokio::task::yield_now().await,
-            opened => break opened.err().unwrap().to_string(),
-        }
+    // The pool lets go of its connections, and so of the database, in the background.
+    let open = async || match place.try_open().await {
+        Err(why) if why.to_string().contains("another hub") => Err(why),
+        opened => Ok(opened.err().unwrap().to_string()),
     };
+    let why = until_some("no other hub runs", PATIENCE, open).await;
     assert_eq!(
         why,
         "the database has schema 9999, which this build does not know; start the newer linesman that wrote it"
@@ -39,20 +42,18 @@ async fn a_newer_schema_is_refused_and_stays(place: Place) {
     place
         .execute("DELETE FROM _sqlx_migrations WHERE version = 9999")
         .await;
-    let store = loop {
-        match place.try_open().await {
-            Ok(store) => break store,
-            Err(_) => tokio::task::yield_now().await,
-        }
-    };
+    let open = async || place.try_open().await;
+    let store = until_some("it opens", PATIENCE, open).await;
     assert_eq!(store.hub_id().await.unwrap(), id);
 }
 
+/// H56
 #[tokio::test]
 async fn a_newer_schema_is_refused_by_sqlite() {
     a_newer_schema_is_refused_and_stays(Place::file("newer-schema")).await;
 }
 
+/// H56
 #[tokio::test]
 async fn a_newer_schema_is_refused_by_postgres() {
     a_newer_schema_is_refused_and_stays(Place::server().await).await;
@@ -87,19 +88,17 @@ async fn a_second_hub_on_the_database_is_refused_and_readers_are_not() {
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     postgres::execute(&url, cut).await;
-    while store.check().await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    let again = async || store.check().await.is_ok();
+    until("it has the database again", PATIENCE, again).await;
     assert!(refused(&url).await.contains("another hub runs"));
     // It breaks again, and another hub was faster.
     postgres::execute(&url, cut).await;
     let other = Postgres::open(target, Share::Alone).await.unwrap();
-    let why = loop {
-        match store.check().await {
-            Err(why) if why.to_string().contains("another hub") => break why.to_string(),
-            _ => tokio::task::yield_now().await,
-        }
+    let check = async || match store.check().await {
+        Err(why) if why.to_string().contains("another hub") => Ok(why.to_string()),
+        other => Err(other),
     };
+    let why = until_some("it knows of the other hub", PATIENCE, check).await;
     assert!(why.contains("stop it first"), "{why}");
     drop(other);
 }
@@ -123,16 +122,14 @@ async fn a_connection_that_is_cut_in_a_transaction_leaves_nothing_half() {
     let cut = async {
         let waiting = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
             WHERE wait_event_type = 'Lock' AND datname = current_database()";
-        loop {
+        until("it is cut", PATIENCE, async || {
             let ended: i64 = sqlx::query_scalar(waiting)
                 .fetch_one(&mut other)
                 .await
                 .unwrap();
-            if ended > 0 {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
+            ended > 0
+        })
+        .await;
     };
     let (removed, ()) = tokio::join!(removal, cut);
     assert!(removed.expect("it does not hang").is_err());

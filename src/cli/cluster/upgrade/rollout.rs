@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::cli::cluster::list::has;
+use crate::cli::cluster::list::fits;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::progress_line;
+use crate::hub::selector::Selector;
 use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
 use crate::wire::report::Phase;
@@ -18,9 +19,9 @@ pub(super) struct Rollout {
 }
 
 impl Rollout {
-    /// Of the clusters those with all `labels`; where each is `waited` for, those that are there now.
-    pub(super) fn of(mut clusters: Vec<ToldCluster>, labels: &[String], waited: bool) -> Self {
-        clusters.retain(|cluster| labels.iter().all(|label| has(cluster, label)));
+    /// Of the clusters those that all `selectors` take; where each is `waited` for, those that are there now.
+    pub(super) fn of(mut clusters: Vec<ToldCluster>, selectors: &[Selector], waited: bool) -> Self {
+        clusters.retain(|cluster| fits(cluster, selectors));
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         let there = |cluster: &ToldCluster| !waited || is_there(cluster);
         let (turns, away): (Vec<_>, Vec<_>) = clusters.into_iter().partition(there);
@@ -114,21 +115,22 @@ mod tests {
 
     #[test]
     fn the_chosen_clusters_take_turns_by_name_and_who_is_not_there_is_left_out() {
-        for (labels, waited, turns, away) in [
+        for (selectors, waited, turns, away) in [
             (&[][..], true, &["eu1", "us1"][..], &["eu2", "lab"][..]),
+            (&["stage!=test"], true, &["eu1", "us1"], &["eu2"]),
             (&["stage=prod"], true, &["eu1", "us1"], &["eu2"]),
             (&["stage=prod"], false, &["eu1", "eu2", "us1"], &[]),
             (&["stage=prod", "stage=test"], true, &[], &[]),
         ] {
-            let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
+            let chosen: Vec<Selector> = selectors.iter().map(|s| s.parse().unwrap()).collect();
             let expected = Rollout {
                 turns: names(turns),
                 away: names(away),
             };
             assert_eq!(
-                Rollout::of(fleet(), &labels, waited),
+                Rollout::of(fleet(), &chosen, waited),
                 expected,
-                "{labels:?}"
+                "{selectors:?}"
             );
         }
     }

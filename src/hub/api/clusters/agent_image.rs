@@ -56,7 +56,7 @@ fn checked(image: String, allow_tag: bool) -> Result<String, Problem> {
     let shown = crate::hub::cut(&image, 80);
     let Some(pin) = image::pin(&image) else {
         let text = format!("'{shown}' is not an image");
-        let next = "give REPOSITORY@sha256:…, such as registry.example.org/linesman@sha256:…";
+        let next = "give REPOSITORY@sha256:…, such as registry.example.org/linesman-agent@sha256:…";
         return Err(Problem::new(Slug::BadRequest, text, next));
     };
     let allowed = match pin {

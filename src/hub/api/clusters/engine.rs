@@ -11,9 +11,11 @@ use http::HeaderMap;
 use super::super::problem::{Problem, Slug};
 use super::super::{Caller, UserBody, precondition};
 use super::{find, pause};
+use crate::bundle::release;
 use crate::clock;
+use crate::hub::adoption::values::is_secret;
 use crate::hub::auth::Role;
-use crate::hub::store::{Cluster, Details};
+use crate::hub::store::{Cluster, Details, Images};
 use crate::hub::{Hub, assignment};
 use crate::wire::api::{
     BundleView, EngineKind, EngineRequest, EngineView, RegistryRequest, RegistryView,
@@ -130,15 +132,13 @@ fn another_engine(cluster: &Cluster, asked: EngineKind) -> Problem {
 
 async fn choose(hub: &Hub, asked: &EngineRequest) -> Result<BundleView, Problem> {
     let engine = asked.engine;
-    let all = hub.store.bundles().await?;
-    let held: Vec<BundleView> = all.into_iter().filter(|b| b.engine == engine).collect();
+    let held = release::newest_first(hub.store.bundles().await?, engine);
     let version = asked.version.as_deref();
     let version = version.map(|v| v.strip_prefix('v').unwrap_or(v));
     let wanted = |b: &&BundleView| {
         version.is_none_or(|v| v == b.version)
             && asked.bundle.as_ref().is_none_or(|d| *d == b.digest)
     };
-    // Newest import first.
     if let Some(found) = held.iter().find(wanted) {
         return Ok(found.clone());
     }
@@ -190,7 +190,7 @@ fn fits(cluster: &Cluster, bundle: &BundleView, details: &Details) -> Result<(),
     }
     let has = details.facts.get("kubernetes.minor");
     let has: Option<u32> = has.and_then(|minor| minor.parse().ok());
-    let needs = crate::bundle::release::kubernetes(bundle.engine, &bundle.version);
+    let needs = release::kubernetes(bundle.engine, &bundle.version);
     match (has, needs) {
         (Some(has), Some(needs)) if has < needs => {
             let detail = format!(
@@ -219,18 +219,24 @@ pub(super) async fn registry(
     let set = precondition::written((&hub, &caller), &what, || async {
         let mut cluster = find(&hub, &name).await?;
         precondition::matches(&headers, cluster.rev, &what)?;
-        let registry = asked.registry.clone().map(checked).transpose()?;
-        let word = registry.as_deref().unwrap_or("default");
+        let images = wished(&asked)?;
+        let word = images
+            .as_ref()
+            .map_or_else(|| "default".to_owned(), ToString::to_string);
         caller
-            .record(&hub, "engine.mirror", Some(&name), word)
+            .record(&hub, "engine.mirror", Some(&name), &word)
             .await?;
         let change = hub
             .store
-            .set_registry(cluster.revision(), registry.clone(), clock::now());
+            .set_registry(cluster.revision(), images.clone(), clock::now());
         let Some(change) = change.await? else {
             return Ok(None);
         };
-        (cluster.engine_change, cluster.image_registry) = (change, registry);
+        cluster.engine_change = change;
+        (cluster.image_registry, cluster.image_pull_secret) = match images {
+            Some(images) => (Some(images.registry), images.pull_secret),
+            None => (None, None),
+        };
         pause::announce(&hub, &cluster).await?;
         in_force(&hub, &cluster).await.map(Some)
     });
@@ -250,9 +256,10 @@ pub(super) async fn registry_shown(
 }
 
 async fn in_force(hub: &Hub, cluster: &Cluster) -> Result<RegistryView, Problem> {
-    let registry = assignment::registry(hub, cluster).await?;
+    let images = assignment::images(hub, cluster).await?;
     Ok(RegistryView {
-        registry: registry.unwrap_or_default(),
+        registry: images.registry,
+        pull_secret: images.pull_secret,
         change: cluster.engine_change,
         own: cluster.image_registry.is_some(),
     })
@@ -271,22 +278,23 @@ pub(super) async fn default_registry(
     let what = "the image registry of all clusters";
     let set = precondition::written((&hub, &caller), what, || async {
         let before = hub.store.default_registry().await?;
-        precondition::matches_value(&headers, before.as_deref().unwrap_or_default(), what)?;
-        let registry = asked.registry.clone().map(checked).transpose()?;
-        let registry = registry.filter(|r| !r.is_empty());
-        let word = registry.as_deref().unwrap_or("none");
-        caller.record(&hub, "engine.mirror", None, word).await?;
-        let set = hub.store.set_default_registry(before, registry.clone());
-        Ok(set.await?.then_some(registry))
+        precondition::matches_value(&headers, &word_of(before.as_ref()), what)?;
+        let images = wished(&asked)?.filter(|images| *images != Images::default());
+        let word = images
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), ToString::to_string);
+        caller.record(&hub, "engine.mirror", None, &word).await?;
+        let set = hub.store.set_default_registry(before, images.clone());
+        Ok(set.await?.then_some(images))
     });
-    let registry = set.await?;
+    let images = set.await?;
     // Agents that do not listen now hear of it when they begin to.
     for name in hub.orders.listening() {
         if let Some(cluster) = hub.store.cluster(&name).await? {
             pause::announce(&hub, &cluster).await?;
         }
     }
-    Ok(Json(of_all(registry)))
+    Ok(Json(of_all(images)))
 }
 
 /// What the hub says for all of them.
@@ -295,17 +303,57 @@ pub(super) async fn default_registry_shown(
     caller: Caller,
 ) -> Result<(precondition::Tag, Json<RegistryView>), Problem> {
     caller.require(&hub, Role::Viewer, "cluster.show").await?;
-    let registry = hub.store.default_registry().await?;
-    let tag = precondition::tag_of(registry.as_deref().unwrap_or_default());
-    Ok((tag, Json(of_all(registry))))
+    let images = hub.store.default_registry().await?;
+    let tag = precondition::tag_of(&word_of(images.as_ref()));
+    Ok((tag, Json(of_all(images))))
 }
 
-fn of_all(registry: Option<String>) -> RegistryView {
+/// By which a change of it is known.
+fn word_of(images: Option<&Images>) -> String {
+    images.map_or_else(String::new, ToString::to_string)
+}
+
+fn of_all(images: Option<Images>) -> RegistryView {
+    let own = images.is_some();
+    let Images {
+        registry,
+        pull_secret,
+    } = images.unwrap_or_default();
     RegistryView {
-        own: registry.is_some(),
-        registry: registry.unwrap_or_default(),
+        registry,
+        pull_secret,
         change: 0,
+        own,
     }
+}
+
+/// What a request says; None = nothing of its own.
+fn wished(asked: &RegistryRequest) -> Result<Option<Images>, Problem> {
+    let pull_secret = asked.pull_secret.clone();
+    let Some(registry) = asked.registry.clone() else {
+        if pull_secret.is_none() {
+            return Ok(None);
+        }
+        let next = "give 'registry' with it: empty for those that the images name";
+        return Err(Problem::new(
+            Slug::BadRequest,
+            "a pull secret goes with a registry",
+            next,
+        ));
+    };
+    if let Some(wrong) = pull_secret.as_deref().filter(|name| !is_secret(name)) {
+        let text = format!(
+            "'{}' is not the name of a Secret",
+            crate::hub::cut(wrong, 60)
+        );
+        let next = "give the name of a Secret in the engine's namespace of each cluster: a-z, 0-9, '-' and '.'";
+        return Err(Problem::new(Slug::BadRequest, text, next));
+    }
+    let registry = checked(registry)?;
+    Ok(Some(Images {
+        registry,
+        pull_secret,
+    }))
 }
 
 /// `HOST[:PORT][/PATH]` in the letters of image references (distribution/reference), or empty.
@@ -338,6 +386,34 @@ fn checked(registry: String) -> Result<String, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pull_secret_goes_with_a_registry_or_with_the_images_own() {
+        let wished = |registry: Option<&str>, pull_secret: Option<&str>| {
+            let asked = RegistryRequest {
+                registry: registry.map(str::to_owned),
+                pull_secret: pull_secret.map(str::to_owned),
+            };
+            wished(&asked).ok()
+        };
+        let images = |registry: &str, pull_secret: Option<&str>| {
+            Some(Images {
+                registry: registry.to_owned(),
+                pull_secret: pull_secret.map(str::to_owned),
+            })
+        };
+        for registry in ["r.org", ""] {
+            for secret in [Some("regcred"), None] {
+                let expected = images(registry, secret);
+                assert_eq!(wished(Some(registry), secret), Some(expected));
+            }
+        }
+        assert_eq!(wished(None, None), Some(None));
+        assert_eq!(wished(None, Some("regcred")), None);
+        for wrong in ["", "Reg", "a_b", "-a", "a b"] {
+            assert_eq!(wished(Some("r.org"), Some(wrong)), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn a_registry_is_a_host_with_a_path() {

@@ -12,7 +12,7 @@ use super::find;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::Role;
-use crate::hub::replica::lines::Elsewhere;
+use crate::hub::replica::lines::{self, Elsewhere};
 use crate::wire::api::{LineClass, LineDetail};
 
 pub(super) async fn show(
@@ -26,6 +26,7 @@ pub(super) async fn show(
     let here = hub.tunnels.view_of(&cluster.name, &cluster.id);
     let ours = here.up.as_ref().map(|facts| facts.epoch);
     let view = elsewhere.view(&cluster.name, here);
+    let (since, last_cause) = view.last_end(lines::counted(&hub, cluster.epoch));
     let at = view.up.filter(|facts| ours != Some(facts.epoch));
     let mut detail = LineDetail {
         replica: match &hub.replica {
@@ -33,10 +34,10 @@ pub(super) async fn show(
             None => hub.id.clone(),
         },
         epoch: cluster.epoch,
-        since: view.down_since.map(clock::rfc3339),
+        since: since.map(clock::rfc3339),
         parked: count(hub.tunnels.parked(&cluster.name)),
         denied: hub.tunnels.denials(&cluster.name, &cluster.id),
-        last_cause: view.last_cause,
+        last_cause,
         ..LineDetail::default()
     };
     if let (Some(facts), Some(other)) = (at, elsewhere.at(&cluster.name)) {

@@ -9,12 +9,15 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::fleet::{self, Seen};
 use crate::hub::lost::fault::Beating;
-use crate::hub::replica::lines::Elsewhere;
+use crate::hub::replica::lines::{self, Elsewhere};
 use crate::hub::store::{Cluster, Details, Joined, StoreError};
-use crate::hub::tunnels;
+use crate::hub::tunnels::{self, Standing};
 use crate::tunnel::LineFacts;
 use crate::wire::api::{ClusterView, KeyView, LineView};
 use crate::wire::report::{Condition, ConditionType, Phase, Status};
+
+/// Of a cluster that has no line.
+const UNSEEN: &str = "no line since this hub started; see the agent's log";
 
 pub(super) async fn one(hub: &Hub, cluster: Cluster) -> Result<ClusterView, StoreError> {
     let details = hub.store.details(std::slice::from_ref(&cluster.id)).await?;
@@ -95,11 +98,12 @@ pub fn beating(hub: &Hub, now: OffsetDateTime, elsewhere: &Elsewhere, cluster: J
     let here = hub.tunnels.view_of(&cluster.name, &cluster.id);
     let line = elsewhere.view(&cluster.name, here);
     let heard = heard(hub, now, (&cluster.id, cluster.last_seen), &line);
+    let counted = lines::counted(hub, cluster.epoch);
     Beating {
         name: cluster.name,
         id: cluster.id,
         beat: fleet::beat(now, hub.started, line.up.is_some(), heard),
-        cause: line.last_cause,
+        cause: line.standing(counted, None).outage().1.map(str::to_owned),
     }
 }
 
@@ -125,6 +129,7 @@ fn view(
         },
     );
     let last_seen = last_seen(hub, now, &cluster, &line);
+    let standing = line.standing(lines::counted(hub, cluster.epoch), last_seen);
     let mut conditions = details.conditions;
     if matches!(phase, Phase::Offline | Phase::Unknown) {
         for condition in &mut conditions {
@@ -136,7 +141,7 @@ fn view(
     }
     if cluster.joined_at.is_some() {
         conditions.retain(|c| c.kind != ConditionType::LineUp);
-        conditions.push(line_up(now, &cluster, &line));
+        conditions.push(line_up(now, &line, &standing));
     }
     let git = git_route::view(&cluster);
     ClusterView {
@@ -144,7 +149,7 @@ fn view(
         engine: cluster.engine,
         engine_version: cluster.engine_version,
         labels: cluster.labels,
-        line: line_view(cluster.epoch, line),
+        line: line_view(cluster.epoch, line, &standing),
         last_seen: last_seen.map(clock::rfc3339),
         revision: cluster.synced_revision,
         agent_version: cluster.agent_version,
@@ -219,17 +224,12 @@ fn outdated(condition: &mut Condition, last_seen: Option<OffsetDateTime>) {
 }
 
 /// The line is the hub's to judge.
-fn line_up(now: OffsetDateTime, cluster: &Cluster, line: &tunnels::LineView) -> Condition {
-    let (status, reason, message, since) = match &line.up {
-        Some(facts) => (Status::True, "Up", up_message(facts), facts.since),
-        None => (
-            Status::False,
-            "Down",
-            line.last_cause.clone().unwrap_or_else(|| {
-                "no line since this hub started; see the agent's log".to_owned()
-            }),
-            line.down_since.or(cluster.last_seen).unwrap_or(now),
-        ),
+fn line_up(now: OffsetDateTime, line: &tunnels::LineView, standing: &Standing) -> Condition {
+    let (status, reason, message, since) = if let Some(facts) = &line.up {
+        (Status::True, "Up", up_message(facts), facts.since)
+    } else {
+        let (message, since) = down(standing);
+        (Status::False, "Down", message, since.unwrap_or(now))
     };
     Condition {
         kind: ConditionType::LineUp,
@@ -237,6 +237,19 @@ fn line_up(now: OffsetDateTime, cluster: &Cluster, line: &tunnels::LineView) -> 
         reason: reason.to_owned(),
         message,
         since: clock::rfc3339(since),
+    }
+}
+
+/// Why there is no line, and since when.
+fn down(standing: &Standing) -> (String, Option<OffsetDateTime>) {
+    match standing {
+        Standing::Ended { at, cause } => (cause.clone(), Some(*at)),
+        Standing::Elsewhere { line, heard } => {
+            let message = "it ended at another replica of the hub; see the agent's log";
+            (message.to_owned(), line.or(Some(*heard)))
+        }
+        Standing::Silent { heard } => (UNSEEN.to_owned(), Some(*heard)),
+        Standing::Up | Standing::Draining | Standing::Never => (UNSEEN.to_owned(), None),
     }
 }
 
@@ -251,12 +264,12 @@ fn up_message(facts: &LineFacts) -> String {
     }
 }
 
-fn line_view(epoch: u64, line: tunnels::LineView) -> LineView {
+fn line_view(epoch: u64, line: tunnels::LineView, standing: &Standing) -> LineView {
     let Some(facts) = line.up else {
         return LineView {
             up: false,
             epoch,
-            since: line.down_since.map(clock::rfc3339),
+            since: standing.outage().0.map(clock::rfc3339),
             ..LineView::default()
         };
     };

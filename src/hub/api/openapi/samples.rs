@@ -6,7 +6,7 @@ mod access;
 mod engine;
 mod keys;
 
-const AGENT_IMAGE: &str = "registry.example.org/linesman@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const AGENT_IMAGE: &str = "registry.example.org/linesman-agent@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Name and sample of every body that operations name.
 pub fn all() -> Vec<(&'static str, Value)> {
@@ -131,7 +131,7 @@ fn join_request() -> Value {
 }
 
 fn build() -> Value {
-    json!({ "version": "0.1.0", "image": "linesman:0.1.0", "arch": "x86_64", "features": ["line"] })
+    json!({ "version": "0.1.0", "image": "linesman-agent:0.1.0", "arch": "x86_64", "features": ["line"] })
 }
 
 fn assignment() -> Value {

@@ -29,8 +29,7 @@ pub enum Broken {
     #[error("the record ends at {end}, but record {kept} was kept elsewhere: its end was cut off")]
     Cut { end: i64, kept: i64 },
     #[error(
-        "the record begins behind {start}, and record {kept}, which was kept elsewhere, was removed by retention: \
-         compare with a newer one"
+        "the record begins behind {start}, and record {kept}, which was kept elsewhere, was removed by retention"
     )]
     Removed { start: i64, kept: i64 },
 }

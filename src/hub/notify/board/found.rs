@@ -7,7 +7,7 @@ use crate::heal::{AGENT_LOST, DUPLICATE_AGENT, SOURCE_ALTERED};
 use crate::hub::lost::fault::words;
 use crate::wire::report::{Condition, ConditionType, Phase, Status};
 
-/// What is told of the first is not told again as what comes of it.
+/// What is told of the first is not told again as what comes of it; and what was told before stays as it is until that is over.
 const FOLLOWS: [(&str, &[&str]); 4] = [
     (
         "HostKeyMismatch",
@@ -29,6 +29,8 @@ pub(super) struct Found {
 /// What a look at one cluster says.
 pub(super) struct Look {
     pub(super) found: BTreeMap<String, Found>,
+    /// What comes of what was found, and whether the cluster says that it is there: nothing is told of these.
+    pub(super) follows: BTreeMap<&'static str, bool>,
     /// It speaks of this class alone: of the others nothing is known, or nothing is to be done now.
     pub(super) only: Option<&'static str>,
 }
@@ -37,6 +39,7 @@ pub(super) struct Look {
 pub(super) fn found(seen: &Seen) -> Look {
     let alone = |class: &'static str, severity, text: String| Look {
         found: BTreeMap::from([(class.to_owned(), Found { severity, text })]),
+        follows: BTreeMap::new(),
         only: Some(class),
     };
     if seen.phase == Phase::Offline {
@@ -70,12 +73,20 @@ pub(super) fn found(seen: &Seen) -> Look {
             found.insert(class, Found { severity, text });
         }
     }
-    for (cause, follows) in FOLLOWS {
+    let mut follows = BTreeMap::new();
+    for (cause, classes) in FOLLOWS {
         if found.contains_key(cause) {
-            found.retain(|class, _| !follows.contains(&class.as_str()));
+            for class in classes {
+                let there = found.remove(*class).is_some();
+                *follows.entry(*class).or_default() |= there;
+            }
         }
     }
-    Look { found, only: None }
+    Look {
+        found,
+        follows,
+        only: None,
+    }
 }
 
 /// Since when an agent is silent, and how its line ended.

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use super::clusters::{engine, engine_text};
 use super::{Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{NewBundle, Result};
-use crate::wire::api::{BundleView, EngineKind};
+use crate::wire::api::BundleView;
 use crate::wire::id::Digest;
 
 #[derive(FromRow)]
@@ -96,17 +96,5 @@ impl Database {
             .fetch_optional(&self.readers)
             .await
             .map_err(db("read a bundle"))
-    }
-
-    pub async fn newest_bundle(&self, engine: EngineKind) -> Result<Option<BundleView>> {
-        let row: Option<Row> = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle
-             WHERE engine = $1 ORDER BY created_at DESC LIMIT 1",
-        )
-        .bind(engine_text(engine))
-        .fetch_optional(&self.readers)
-        .await
-        .map_err(db("read a bundle"))?;
-        row.map(Row::view).transpose()
     }
 }

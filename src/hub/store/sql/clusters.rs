@@ -21,6 +21,7 @@ pub(super) struct Row {
     engine_change: i64,
     engine_within: i64,
     image_registry: Option<String>,
+    image_pull_secret: Option<String>,
     catalog_path: String,
     git_route: String,
     git_no_route: bool,
@@ -52,6 +53,7 @@ impl Row {
             engine_change: self.engine_change.unsigned_abs(),
             engine_within: u32::try_from(self.engine_within).map_err(corrupt(DOING))?,
             image_registry: self.image_registry,
+            image_pull_secret: self.image_pull_secret,
             catalog_path: self.catalog_path,
             git_route: route(&self.git_route),
             git_no_route: self.git_no_route,
@@ -108,17 +110,18 @@ pub(super) fn route_text(route: GitRoute) -> &'static str {
 /// Clusters as [`joined`] reads them.
 macro_rules! joined {
     () => {
-        "SELECT id, name, last_seen FROM cluster WHERE removed_at IS NULL AND joined_at IS NOT NULL
+        "SELECT id, name, epoch, last_seen FROM cluster WHERE removed_at IS NULL AND joined_at IS NOT NULL
          AND EXISTS (SELECT 1 FROM cluster_key k WHERE k.cluster_id = cluster.id AND k.kind = 'identity'
              AND k.state IN ('active', 'retiring'))"
     };
 }
 
-type JoinedRow = (String, String, Option<i64>);
+type JoinedRow = (String, String, i64, Option<i64>);
 
-fn joined((id, name, last_seen): JoinedRow) -> Result<Joined> {
+fn joined((id, name, epoch, last_seen): JoinedRow) -> Result<Joined> {
     Ok(Joined {
         name: name.parse().map_err(corrupt("read a cluster"))?,
+        epoch: epoch.unsigned_abs(),
         last_seen: last_seen.map(from_ms),
         id,
     })

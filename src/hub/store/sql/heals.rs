@@ -47,18 +47,24 @@ pub(super) async fn put_heal(
     now: OffsetDateTime,
 ) -> Result<bool> {
     const DOING: &str = "store a heal";
-    let before: Option<bool> = sqlx::query_scalar(concat!(
-        "SELECT restored_at IS NOT NULL OR result = 'failed' FROM heal WHERE id = $1",
+    let before: Option<(bool, Option<i64>, String)> = sqlx::query_as(concat!(
+        "SELECT restored_at IS NOT NULL OR result = 'failed', last_act, record FROM heal WHERE id = $1",
         locked!()
     ))
     .bind(&heal.id)
     .fetch_optional(&mut *connection)
     .await
     .map_err(db(DOING))?;
+    let known = before.as_ref().and_then(|(_, at, record)| {
+        let at = from_ms((*at)?);
+        let record: HealRecord = from_json(DOING, record).ok()?;
+        Some((record, at))
+    });
+    let known = known.as_ref().map(|(record, at)| (record, *at));
     sqlx::query(
-        "INSERT INTO heal (id, cluster_id, class, result, detected_at, restored_at, record, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
-         ON CONFLICT (id) DO UPDATE SET result = $4, restored_at = $6, record = $7, updated_at = $8
+        "INSERT INTO heal (id, cluster_id, class, result, detected_at, restored_at, record, created_at, updated_at, last_act)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9)
+         ON CONFLICT (id) DO UPDATE SET result = $4, restored_at = $6, record = $7, updated_at = $8, last_act = $9
            WHERE heal.cluster_id = $2 AND (heal.result = 'open' OR $4 <> 'open')",
     )
     .bind(&heal.id)
@@ -69,10 +75,11 @@ pub(super) async fn put_heal(
     .bind(&heal.restored_at)
     .bind(to_json(heal))
     .bind(to_ms(now))
+    .bind(heal::last_act(heal, known, now).map(to_ms))
     .execute(connection)
     .await
     .map_err(db(DOING))?;
-    Ok(heal::is_over(heal) && before != Some(true))
+    Ok(heal::is_over(heal) && !before.is_some_and(|(over, ..)| over))
 }
 
 /// Ends what is open and no longer known in the cluster: nobody will tell the end of it.
@@ -111,6 +118,11 @@ pub(super) async fn forgotten(
 }
 
 impl Database {
+    pub(in crate::hub::store) const HEALS_NOT_OVER: &'static str = heals!(
+        "WHERE h.restored_at IS NULL AND h.result <> 'failed' AND c.removed_at IS NULL
+           AND ($1 IS NULL OR h.cluster_id = $1) AND ($2 IS NULL OR h.id < $2) ORDER BY h.id DESC LIMIT $3"
+    );
+
     pub async fn faults(&self) -> Result<Vec<(String, i64)>> {
         sqlx::query_as(
             "SELECT h.class, count(*) FROM heal h JOIN cluster c ON c.id = h.cluster_id
@@ -130,9 +142,8 @@ impl Database {
         .await
         .map_err(db(DOING))?;
         let acted: Vec<(String, String)> = sqlx::query_as(
-            concat!("SELECT DISTINCT h.cluster_id, h.class FROM heal h JOIN cluster c ON c.id = h.cluster_id
-             WHERE h.created_at >= $1 AND c.removed_at IS NULL AND EXISTS (
-               SELECT 1 FROM ", steps!("h.record"), " WHERE ", action!(), " NOT IN ('nudge', 'report'))"),
+            "SELECT DISTINCT h.cluster_id, h.class FROM heal h JOIN cluster c ON c.id = h.cluster_id
+             WHERE h.last_act >= $1 AND c.removed_at IS NULL",
         )
         .bind(to_ms(since))
         .fetch_all(&self.readers)
@@ -161,6 +172,23 @@ impl Database {
         .fetch_all(&self.readers)
         .await
         .map_err(db(DOING))?;
+        rows.into_iter().map(|row| told(DOING, row)).collect()
+    }
+
+    pub async fn heals_not_over(
+        &self,
+        cluster_id: Option<&str>,
+        before: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<(ClusterName, HealRecord)>> {
+        const DOING: &str = "list heals that are not over";
+        let rows: Vec<Row> = sqlx::query_as(Self::HEALS_NOT_OVER)
+            .bind(cluster_id)
+            .bind(before)
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db(DOING))?;
         rows.into_iter().map(|row| told(DOING, row)).collect()
     }
 

@@ -7,8 +7,13 @@ use time::OffsetDateTime;
 
 use super::clusters::{engine_text, route_text};
 use super::{Arguments, Database, Db, db, to_json, to_ms};
-use crate::hub::store::{Result, Revision};
+use crate::hub::store::{Images, Result, Revision};
 use crate::wire::api::{BundleView, GitRoute, Policy};
+
+/// What is said for all clusters, in `meta`: the registry, and the Secret that goes with it.
+const IMAGE_KEYS: [&str; 2] = ["image_registry", "image_pull_secret"];
+const DEFAULT_IMAGES: &str =
+    "SELECT key, value FROM meta WHERE key IN ('image_registry', 'image_pull_secret')";
 
 impl Database {
     pub async fn claim_cluster(&self, of: Revision<'_>, now: OffsetDateTime) -> Result<bool> {
@@ -122,51 +127,57 @@ impl Database {
     pub async fn set_registry(
         &self,
         of: Revision<'_>,
-        registry: Option<String>,
+        images: Option<Images>,
         now: OffsetDateTime,
     ) -> Result<Option<u64>> {
         const DOING: &str = "set a cluster's image registry";
+        let [registry, secret] = columns(images);
         let update = sqlx::query_scalar(
-            "UPDATE cluster SET image_registry = $1, engine_change = engine_change + 1, updated_at = $2, rev = rev + 1
-             WHERE id = $3 AND rev = $4 AND removed_at IS NULL RETURNING engine_change",
+            "UPDATE cluster SET image_registry = $1, image_pull_secret = $2, engine_change = engine_change + 1,
+               updated_at = $3, rev = rev + 1
+             WHERE id = $4 AND rev = $5 AND removed_at IS NULL RETURNING engine_change",
         )
         .bind(registry)
+        .bind(secret)
         .bind(to_ms(now))
         .bind(of.id)
         .bind(of.rev);
         self.wish(DOING, update).await
     }
 
-    pub async fn default_registry(&self) -> Result<Option<String>> {
-        sqlx::query_scalar("SELECT value FROM meta WHERE key = 'image_registry'")
-            .fetch_optional(&self.readers)
+    pub async fn default_registry(&self) -> Result<Option<Images>> {
+        let rows: Vec<(String, String)> = sqlx::query_as(DEFAULT_IMAGES)
+            .fetch_all(&self.readers)
             .await
-            .map_err(db("read the image registry"))
+            .map_err(db("read the image registry"))?;
+        Ok(images(rows))
     }
 
     pub async fn set_default_registry(
         &self,
-        before: Option<String>,
-        after: Option<String>,
+        before: Option<Images>,
+        after: Option<Images>,
     ) -> Result<bool> {
         const DOING: &str = "set the image registry";
-        const FIND: &str = "SELECT value FROM meta WHERE key = 'image_registry'";
         let mut write = self.begin(DOING).await?;
-        let now: Option<String> = sqlx::query_scalar(FIND)
-            .fetch_optional(&mut *write.tx)
+        let rows: Vec<(String, String)> = sqlx::query_as(DEFAULT_IMAGES)
+            .fetch_all(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
-        if now != before {
+        if images(rows) != before {
             return Ok(false);
         }
-        let query = match &after {
-            Some(registry) => sqlx::query(
-                "INSERT INTO meta (key, value) VALUES ('image_registry', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            )
-            .bind(registry),
-            None => sqlx::query("DELETE FROM meta WHERE key = 'image_registry'"),
-        };
-        query.execute(&mut *write.tx).await.map_err(db(DOING))?;
+        for (key, value) in IMAGE_KEYS.into_iter().zip(columns(after)) {
+            let query = match value {
+                Some(value) => sqlx::query(
+                    "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                )
+                .bind(key)
+                .bind(value),
+                None => sqlx::query("DELETE FROM meta WHERE key = $1").bind(key),
+            };
+            query.execute(&mut *write.tx).await.map_err(db(DOING))?;
+        }
         write.commit(DOING).await?;
         Ok(true)
     }
@@ -209,4 +220,21 @@ impl Database {
         .bind(of.rev);
         self.wish(DOING, update).await
     }
+}
+
+/// In the order of [`IMAGE_KEYS`].
+fn columns(images: Option<Images>) -> [Option<String>; 2] {
+    images.map_or([None, None], |images| {
+        [Some(images.registry), images.pull_secret]
+    })
+}
+
+/// None = nothing was said.
+fn images(rows: Vec<(String, String)>) -> Option<Images> {
+    let mut said: BTreeMap<String, String> = rows.into_iter().collect();
+    let [registry, secret] = IMAGE_KEYS.map(|key| said.remove(key));
+    Some(Images {
+        registry: registry?,
+        pull_secret: secret,
+    })
 }

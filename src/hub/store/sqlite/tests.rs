@@ -104,6 +104,29 @@ async fn the_hub_keeps_its_id_and_a_second_hub_is_refused() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
+/// How the database goes about it.
+async fn plan(store: &Sqlite, select: &str) -> String {
+    let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {select}"));
+    let steps: Vec<(i64, i64, i64, String)> = sqlx::query_as(explain)
+        .fetch_all(&store.readers)
+        .await
+        .unwrap();
+    let steps: Vec<String> = steps.into_iter().map(|(.., step)| step).collect();
+    steps.join("; ")
+}
+
+/// A fleet has many heals that are over, and few that are not.
+#[tokio::test]
+async fn heals_that_are_not_over_are_listed_by_an_index() {
+    let data = directory("heals-plan");
+    let store = Sqlite::open(&data).await.unwrap();
+    assert_eq!(
+        plan(&store, Sqlite::HEALS_NOT_OVER).await,
+        "SCAN h USING INDEX heal_not_over; SEARCH c USING INDEX sqlite_autoindex_cluster_1 (id=?)"
+    );
+    std::fs::remove_dir_all(data).unwrap();
+}
+
 /// Who asks for one user's or one cluster's records does not have all of them looked through.
 #[tokio::test]
 async fn a_narrowed_read_of_the_record_goes_by_an_index() {
@@ -112,13 +135,7 @@ async fn a_narrowed_read_of_the_record_goes_by_an_index() {
     let text = |text: &str| Some(text.to_owned());
     let plan = async |query: AuditQuery| {
         let select = Sqlite::audit_select(&query).into_string();
-        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {select}"));
-        let steps: Vec<(i64, i64, i64, String)> = sqlx::query_as(explain)
-            .fetch_all(&store.readers)
-            .await
-            .unwrap();
-        let steps: Vec<String> = steps.into_iter().map(|(.., step)| step).collect();
-        steps.join("; ")
+        plan(&store, &select).await
     };
     for newest in [true, false] {
         let query = || AuditQuery {

@@ -133,13 +133,13 @@ pub(super) const ALL: &[Operation] = &[
     operation(
         ("get", "/v1/clusters/{name}/heals"),
         User,
-        "The heals of one cluster, newest first",
+        "The heals of one cluster, newest first; with ?open=true those that are not over",
         ("", "[]HealView"),
     ),
     operation(
         ("get", "/v1/heals"),
         User,
-        "Heals, newest first",
+        "Heals, newest first; with ?open=true those that are not over",
         ("", "[]HealView"),
     ),
     operation(

@@ -18,11 +18,11 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ),
         (
             "RegistryRequest",
-            json!({ "registry": "registry.example.org:5000/mirror" }),
+            json!({ "registry": "registry.example.org:5000/mirror", "pullSecret": "regcred" }),
         ),
         (
             "RegistryView",
-            json!({ "registry": "registry.example.org:5000/mirror", "change": 3, "own": true }),
+            json!({ "registry": "registry.example.org:5000/mirror", "pullSecret": "regcred", "change": 3, "own": true }),
         ),
     ]
 }

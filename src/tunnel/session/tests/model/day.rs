@@ -164,7 +164,7 @@ fn drop_all(net: &mut Net) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// When the network heals and all read: what nobody gave up has arrived, whole and on its stream; both ends agree
+    /// L31: when the network heals and all read: what nobody gave up has arrived, whole and on its stream; both ends agree
     /// that all is over, and no memory is left.
     #[test]
     fn nothing_is_lost_or_stuck_in_a_network_that_heals(steps in steps()) {

@@ -1,0 +1,148 @@
+//! `docs/conditions.md` is made from the set of conditions and what `doctor` says of each:
+//! `LINESMAN_UPDATE_GOLDEN=1 cargo test --lib cluster::page` writes it.
+
+use std::fmt::Write as _;
+
+use super::{ConditionType, fix};
+use crate::cli::cluster::wait::tests::cluster;
+use crate::wire::report::{Phase, Weight};
+
+const HEAD: &str = "# Conditions
+
+Made from the program's own words; a test keeps it so. `linesman cluster show NAME` lists the conditions of a cluster, each with its reason and
+message, since when it is so; `linesman cluster list -o wide` has those that are not as they should be in its column `WHY`, and each is a check of
+`linesman doctor --cluster NAME`.
+
+*Bad when* is the status in which a condition is not as it should be, and the phase that the cluster is in then, unless something worse makes
+another one (`linesman cluster list --help` has them all). *noted*: it is shown and fails its check, and the phase stays as it is; so it is with
+reason `NotServed` of `Guarded` and `NamespaceMissing` of `Uncovered`. Beside `ObserveOnly` no `Guarded` is missed. A condition that is not listed has not been said; *Unknown* is one of
+a cluster that is not heard now. *What to do* is what `doctor` says, with `eu1` for the cluster's name.
+
+| condition | what it says | bad when | what to do |
+|---|---|---|---|
+";
+
+/// All of the closed set: whoever reads one of its words and finds another one names them.
+fn all() -> Vec<ConditionType> {
+    let refused = serde_json::from_str::<ConditionType>("\"\"").unwrap_err();
+    let refused = refused.to_string();
+    let words = refused.split('`').skip(3).step_by(2);
+    words
+        .map(|word| serde_json::from_value(word.into()).unwrap())
+        .collect()
+}
+
+/// What holds where it is True.
+fn says(kind: ConditionType) -> &'static str {
+    use ConditionType as C;
+    match kind {
+        C::Joined => "the agent has redeemed its join token, and the hub knows its keys",
+        C::LineUp => {
+            "the agent's line to the hub is up; of one that is down, why the last one ended (the hub's own word)"
+        }
+        C::DeployKeyRegistered => "the catalog's Git host has the cluster's deploy key",
+        C::HostKeysKnown => {
+            "the cluster has been told by which keys it knows the catalog's Git host"
+        }
+        C::HostKeyMismatch => {
+            "the Git host shows the agent or the engine a key that the cluster was not told"
+        }
+        C::GitReachable => "the agent reads the catalog, and the engine fetches it",
+        C::GitOverLine => {
+            "the line carries the engine's Git; *Unknown* where Git goes to its host directly"
+        }
+        C::EngineInstalled => "every object of the engine's install is there",
+        C::EngineHealthy => {
+            "the engine works: its controllers are available, and it has no fault of its own"
+        }
+        C::EngineCurrent => {
+            "version and registry of the engine are as the hub wants them; else how far a change is, what it waits for, or why it was taken back"
+        }
+        C::EngineFromGit => "the catalog itself brings controllers of the engine",
+        C::Synced => "the engine has applied the catalog, and its root says of no failure",
+        C::ChildrenReady => "the sync objects that the catalog brought below the root are Ready",
+        C::Quarantined => {
+            "an object is held back from Git because its commit harms the engine, or suspended because its controller cannot read it"
+        }
+        C::SnapshotFresh => {
+            "the agent has kept the engine as it last worked: that is what it mends to"
+        }
+        C::Guarded => {
+            "the API server refuses deletions of the engine's CRDs, Namespace and roots (policy `linesman-guard`)"
+        }
+        C::ObserveOnly => "somebody else manages the engine: the agent writes nothing of it",
+        C::Paused => {
+            "the agent mends nothing: a maintenance window, `heal: off` of the cluster's owner, or an owner's policy that could not be read yet"
+        }
+        C::SafeHealsOnly => {
+            "the agent only puts back what is missing: many clusters fail alike, or the cluster's owner has `heal: safe`"
+        }
+        C::AgentCurrent => {
+            "the agent runs the image that is wished; else how far the change is, what it waits for, or why the image was taken back"
+        }
+        C::PolicyAccepted => "ConfigMap `linesman-policy` could be read, or there is none",
+        C::Uncovered => {
+            "a namespace of the owner's list is missing, the list (ConfigMap `linesman-scope`) cannot be read, or the agent could not bind its roles there"
+        }
+        C::RightsLost => "the agent lacks rights that its manifests give; it names each",
+        C::JoinConflict => {
+            "an agent that would join or recover as this cluster was refused (the hub's own word)"
+        }
+        C::IdentityRevoked => {
+            "an operator revoked the cluster's keys: the hub takes nothing from it (the hub's own word)"
+        }
+        C::HubUnderstood => {
+            "the agent knows every word of what the hub tells it; said only where that was not so"
+        }
+        C::HubTrusted => {
+            "what the hub says of its own keys goes back to the key in the adoption YAML; said only where that was not so"
+        }
+    }
+}
+
+fn bad(kind: ConditionType) -> String {
+    let Some((status, weight)) = kind.bad() else {
+        return "never".to_owned();
+    };
+    let phase = match weight {
+        Weight::Conflict => Phase::Conflict,
+        Weight::Broken => Phase::Broken,
+        Weight::Degraded => Phase::Degraded,
+        Weight::Paused => Phase::Paused,
+        Weight::Noted => return format!("{status:?}: *noted*"),
+    };
+    format!("{status:?}: {phase:?}")
+}
+
+/// The reason whose remedy stands for all, where each has one of its own.
+fn reason(kind: ConditionType) -> &'static str {
+    match kind {
+        ConditionType::PolicyAccepted => "Invalid",
+        ConditionType::Uncovered => "NamespaceMissing",
+        _ => "",
+    }
+}
+
+fn page() -> String {
+    let view = cluster(Phase::Degraded, &[], vec![]);
+    let mut text = HEAD.to_owned();
+    for kind in all() {
+        let (says, bad, fix) = (says(kind), bad(kind), fix(kind, reason(kind), &view));
+        writeln!(text, "| `{kind:?}` | {says} | {bad} | {fix} |").unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_printed_page_is_todays() {
+    let path = "docs/conditions.md";
+    let page = page();
+    if std::env::var_os("LINESMAN_UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        kept == page,
+        "docs/conditions.md is old; run: LINESMAN_UPDATE_GOLDEN=1 cargo test --lib cluster::page"
+    );
+}
