@@ -9,6 +9,8 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
+# --build-arg LINESMAN_COMMIT=$(git rev-parse --short HEAD) has `linesman version` name it.
+ARG LINESMAN_COMMIT
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     cargo build --release --locked --bin linesman \
  && cp "target/$(rustc --print host-tuple)/release/linesman" /linesman
