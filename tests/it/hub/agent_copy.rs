@@ -1,18 +1,17 @@
 //! W27: the catalog's copy of the agent, and how an agent that it brought back finds its way to the hub.
 
-use linesman::agent::enroll::stored::{Join, Past};
 use linesman::hub::adoption::copies::{self, Failed};
 use linesman::hub::git;
-use linesman::keys::{KeyPair, Public};
 use serde_json::{Value, json};
 
-use super::older::with_keys;
-use super::rotate::world::{PATIENCE, Secrets};
+use super::rotate::world::PATIENCE;
 use super::slug;
 use super::support::{Agent, TestHub, token_of};
-use crate::wait::{until, until_some};
+use crate::wait::until;
 
 mod changed;
+mod renewed;
+mod returned;
 
 const COPY: &str = "linesman/eu1/agent.yaml";
 const SYNC: &str = "clusters/eu1/linesman.yaml";
@@ -175,92 +174,6 @@ async fn no_copy_is_kept_of_an_agent_whose_proxy_takes_a_password() {
     hub.stop().await;
 }
 
-/// The hub that the catalog's copy names, without a token.
-fn known(hub: &TestHub) -> Join {
-    Join {
-        token: None,
-        echoed: false,
-        hub: hub.hub.config.url.clone(),
-        hub_keys: vec![hub.hub.says().keys.pin()],
-        ca: hub.hub.says().trust.ca.clone(),
-        cluster: "eu1".parse().unwrap(),
-        proxy: None,
-    }
-}
-
-/// The next process of an agent whose namespace was deleted: its engine has the deploy key, and nothing else is left.
-async fn returned(secrets: &Secrets) -> linesman::agent::identity::Identity {
-    let deploy = KeyPair::from_seed(&[101; 32]);
-    secrets.left(Some(deploy), Past::Forgotten).await
-}
-
-/// W27, H14: it names a new identity by the deploy key, waits until the former one is silent, and hears what it is to be.
-#[tokio::test]
-async fn an_agent_that_the_engine_brought_back_needs_no_token() {
-    let hub = TestHub::start("agent-copy-back").await;
-    let token = hub.add("eu1").await;
-    let (_, before) = Agent::new(1).join(&hub, "eu1", &token).await;
-    let secrets = Secrets::default();
-    let keys = returned(&secrets).await;
-    assert!(keys.lost && !keys.unsettled);
-    let agent = with_keys(known(&hub), &secrets, keys.clone()).await;
-    let assignment = until_some("the agent is told what it is", PATIENCE, async || {
-        let joined = agent.joined.borrow().clone();
-        joined.map(|joined| joined.assignment).ok_or(())
-    })
-    .await;
-    let told = (
-        assignment.cluster.id.as_str(),
-        assignment.catalog.path.as_str(),
-    );
-    assert_eq!(
-        told,
-        (before["cluster"]["id"].as_str().unwrap(), "clusters/eu1")
-    );
-    // The same keys again, as after a kill before the answer was stored.
-    let (_, view) = hub.get("/v1/clusters/eu1").await;
-    let keys_of = view["keys"].as_array().unwrap();
-    let valid = keys_of.iter().filter(|k| k["state"] != json!("revoked"));
-    let mut prints: Vec<_> = valid.map(|k| k["fingerprint"].as_str().unwrap()).collect();
-    prints.sort_unstable();
-    let mut own = [keys.identity.public(), keys.deploy.public()].map(Public::fingerprint);
-    own.sort_unstable();
-    assert_eq!(prints, own);
-    hub.stop().await;
-}
-
-/// W27: a cluster that never joined has no deploy key in its engine, and asks nobody.
-#[tokio::test]
-async fn an_agent_without_a_past_waits_for_a_token() {
-    let keys = Secrets::default().left(None, Past::Forgotten).await;
-    assert!(!keys.lost);
-}
-
-/// W27: a hub that wants a person to do it says so, to the agent's owner and to its own people.
-#[tokio::test]
-async fn a_hub_that_recovers_none_by_itself_says_so() {
-    let hub = TestHub::manual("agent-copy-manual").await;
-    let token = hub.add("eu1").await;
-    assert_eq!(Agent::new(1).join(&hub, "eu1", &token).await.0, 200);
-    let secrets = Secrets::default();
-    let keys = returned(&secrets).await;
-    let agent = with_keys(known(&hub), &secrets, keys).await;
-    let said = until_some("the agent's owner is told", PATIENCE, async || {
-        secrets.event("JoinRefused").ok_or(())
-    })
-    .await;
-    assert!(said.contains("linesman cluster readopt"), "{said}");
-    assert!(agent.joined.borrow().is_none());
-    let (_, view) = hub.get("/v1/clusters/eu1").await;
-    let conditions = view["conditions"].as_array().unwrap();
-    let shown = conditions.iter().find(|c| c["type"] == "JoinConflict");
-    let shown = shown.unwrap_or_else(|| panic!("{view}"));
-    assert_eq!(shown["reason"], json!("RecoveryManual"));
-    let next = shown["message"].as_str().unwrap();
-    assert!(next.contains("linesman cluster readopt eu1"), "{next}");
-    hub.stop().await;
-}
-
 /// W27: where the head has to be signed, the hub proposes, and lets no cluster go whose copy is still in force.
 #[tokio::test]
 async fn with_signers_a_copy_is_proposed_and_a_removal_waits_for_its_end() {
@@ -304,26 +217,6 @@ async fn told(hub: &TestHub) -> Value {
     view["agentCopy"].clone()
 }
 
-async fn wish(hub: &TestHub, image: &str) {
-    let call = ("PUT", "/v1/clusters/eu1/agent-image");
-    let any = [("if-match", "*")];
-    let wish = json!({ "image": image });
-    let (code, told) = hub.call_as(&hub.admin, call, &any, &wish).await;
-    assert_eq!(code, 200, "{told}");
-}
-
-/// The agent says how it stands with this image.
-async fn says(agent: &Agent, hub: &TestHub, status: &str, reason: &str, message: String) {
-    let condition = json!({
-        "type": "AgentCurrent", "status": status, "reason": reason, "message": message,
-        "since": "2026-01-01T00:00:00Z",
-    });
-    let report = json!({ "conditions": [condition] }).to_string();
-    let path = "/v1/clusters/eu1/reports";
-    let (code, ack) = agent.call(hub, "POST", path, &report).await;
-    assert_eq!(code, 200, "{ack}");
-}
-
 async fn commit(hub: &TestHub, files: &[(&str, &str)], gone: &[&str]) {
     let change = git::Change {
         files: files
@@ -338,132 +231,6 @@ async fn commit(hub: &TestHub, files: &[(&str, &str)], gone: &[&str]) {
     let catalog = &hub.hub.catalog;
     let made = git::commit(&catalog.repo, &catalog.branch, change).await;
     assert!(made.unwrap().is_some());
-}
-
-/// W27: an image counts when the agent stays with it; edits are lost; and who takes a part of the copy out wants none.
-#[tokio::test]
-async fn the_hub_renews_a_copy_when_what_it_is_made_of_has_changed() {
-    let hub = TestHub::start("agent-copy-renewed").await;
-    let (code, answer) = add(&hub, json!({})).await;
-    assert_eq!(code, 201, "{answer}");
-    let agent = Agent::new(1);
-    assert_eq!(agent.join(&hub, "eu1", &token_of(&answer)).await.0, 200);
-    let mut failed = Failed::default();
-    let first = head(&hub).await;
-    let current = json!({ "kept": true, "current": true });
-    let old = json!({ "kept": true, "current": false });
-    assert_eq!(looked(&hub, &mut failed).await, first);
-    assert_eq!(shown(&hub).await, current);
-
-    let image = format!("registry.example.org/linesman@sha256:{}", "a".repeat(64));
-    wish(&hub, &image).await;
-    assert_eq!(looked(&hub, &mut failed).await, first, "nobody knows yet");
-    let trial = format!("{image}: on trial");
-    says(&agent, &hub, "False", "Changing", trial).await;
-    assert_eq!(
-        looked(&hub, &mut failed).await,
-        first,
-        "it may be taken back"
-    );
-    says(
-        &agent,
-        &hub,
-        "True",
-        "InForce",
-        format!("{image}: the agent runs it"),
-    )
-    .await;
-    assert_eq!(shown(&hub).await, old);
-    let second = looked(&hub, &mut failed).await;
-    assert_ne!(second, first);
-    assert!(copy(&hub).await.contains(&image));
-    assert_eq!(shown(&hub).await, current);
-    assert_eq!(
-        looked(&hub, &mut failed).await,
-        second,
-        "nothing is left to do"
-    );
-
-    let written = copy(&hub).await;
-    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
-    assert_eq!(shown(&hub).await, old);
-    looked(&hub, &mut failed).await;
-    assert_eq!(copy(&hub).await, written);
-
-    commit(&hub, &[], &[SYNC]).await;
-    let without = head(&hub).await;
-    assert_eq!(
-        looked(&hub, &mut failed).await,
-        without,
-        "it is not followed"
-    );
-    assert_eq!(
-        shown(&hub).await,
-        json!({ "kept": false, "current": false })
-    );
-    hub.stop().await;
-}
-
-/// W27: that it cannot be written is told, and tried again later and later; the next that can be written ends that.
-#[tokio::test]
-async fn a_copy_that_cannot_be_renewed_says_why_until_it_is() {
-    let hub = TestHub::start("agent-copy-stuck").await;
-    let (code, answer) = add(&hub, json!({})).await;
-    assert_eq!(code, 201, "{answer}");
-    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
-    let repo = &hub.hub.catalog.repo;
-    let lock = repo.join("refs/heads/main.lock");
-    std::fs::write(&lock, "").unwrap();
-    let before = head(&hub).await;
-    let mut failed = Failed::default();
-    assert_eq!(looked(&hub, &mut failed).await, before);
-    let told = shown(&hub).await;
-    assert_eq!(
-        (&told["kept"], &told["current"]),
-        (&json!(true), &json!(false))
-    );
-    let trouble = told["trouble"].as_str().unwrap();
-    assert!(trouble.contains("commit to the catalog"), "{trouble}");
-    std::fs::remove_file(&lock).unwrap();
-    assert_eq!(looked(&hub, &mut failed).await, before, "not at each look");
-    assert_ne!(looked(&hub, &mut Failed::default()).await, before);
-    assert_eq!(shown(&hub).await, json!({ "kept": true, "current": true }));
-    hub.stop().await;
-}
-
-/// W27: when it is tried again is not forgotten where the database cannot be read meanwhile, and each replica says why.
-#[tokio::test]
-async fn what_is_known_of_a_stuck_copy_outlives_a_look_that_breaks_off() {
-    let ([hub, other], _) = TestHub::replicas("agent-copy-broken").await;
-    for name in ["eu1", "zz1"] {
-        let new = json!({ "name": name, "agentCopy": true });
-        let (code, answer) = hub.post("/v1/clusters", &new).await;
-        assert_eq!(code, 201, "{answer}");
-    }
-    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
-    let lock = hub.hub.catalog.repo.join("refs/heads/main.lock");
-    std::fs::write(&lock, "").unwrap();
-    let (before, mut failed) = (head(&hub).await, Failed::default());
-    assert_eq!(looked(&hub, &mut failed).await, before);
-    let told = shown(&hub).await;
-    let trouble = told["trouble"].as_str().unwrap();
-    assert!(trouble.contains("commit to the catalog"), "{trouble}");
-    assert_eq!(shown(&other).await, told);
-    std::fs::remove_file(&lock).unwrap();
-
-    let break_off = "UPDATE cluster SET labels = 'x' WHERE name = 'zz1'";
-    hub.execute(break_off, break_off).await;
-    copies::look(&hub.hub, &mut failed).await.unwrap_err();
-    assert_eq!(head(&hub).await, before, "not at each look");
-    let mend = "UPDATE cluster SET labels = '{}' WHERE name = 'zz1'";
-    hub.execute(mend, mend).await;
-    assert_eq!(looked(&hub, &mut failed).await, before, "not at each look");
-    assert_ne!(looked(&hub, &mut Failed::default()).await, before);
-    for hub in [&hub, &other] {
-        assert_eq!(shown(hub).await, json!({ "kept": true, "current": true }));
-    }
-    hub.leave().await;
-    other.stop().await;
 }
 
 /// W27: proposed once, however often it is looked at, and not over what was asked for meanwhile.

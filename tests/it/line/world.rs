@@ -6,19 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use linesman::agent::identity::Identity;
-use linesman::agent::link::{self, LinkConfig, LinkState, ProxyConfig};
 use linesman::clock;
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{Hub, HubConfig, Listeners, assignment, serve};
 use linesman::keys::KeyPair;
-use linesman::tunnel::{Incoming, Line};
-use linesman::wire::api::{AgentBuild, Assignment, GitRoute};
+use linesman::tunnel::Line;
+use linesman::wire::api::{Assignment, GitRoute};
 use linesman::wire::id::ClusterName;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -27,6 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::real::{self, Nginx};
 use crate::joined;
+
+mod agent;
+
+pub(super) use agent::Agent;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -49,14 +51,6 @@ pub(super) struct World {
     stop: CancellationToken,
     tasks: JoinSet<()>,
     data: PathBuf,
-}
-
-/// An agent's link.
-pub(super) struct Agent {
-    pub(super) state: watch::Receiver<LinkState>,
-    pub(super) incoming: mpsc::Receiver<Incoming>,
-    pub(super) stop: CancellationToken,
-    _task: JoinSet<()>,
 }
 
 /// Of a hub that serves HTTPS, health and Git, and that agents reach by a relay.
@@ -258,62 +252,6 @@ impl World {
         assignment::of(&self.hub, &record.unwrap()).await.unwrap()
     }
 
-    /// An agent with the cluster's key.
-    pub(super) fn agent(&self) -> Agent {
-        self.agent_as(self.identity.clone())
-    }
-
-    pub(super) fn agent_as(&self, identity: KeyPair) -> Agent {
-        self.start(identity, watch::channel(None).1)
-    }
-
-    pub(super) fn agent_through(&self, proxy: ProxyConfig) -> Agent {
-        self.agent_by(watch::channel(Some(proxy)).1)
-    }
-
-    /// The same, by a way that may become another one.
-    pub(super) fn agent_by(&self, proxy: watch::Receiver<Option<ProxyConfig>>) -> Agent {
-        self.start(self.identity.clone(), proxy)
-    }
-
-    fn start(&self, identity: KeyPair, proxy: watch::Receiver<Option<ProxyConfig>>) -> Agent {
-        let mut reference = self.hub.reference();
-        if let Some(ca) = &self.ca {
-            reference.ca.clone_from(ca);
-        }
-        let (_hub, hub) = watch::channel(reference);
-        let since = clock::now();
-        let (out, state) = watch::channel(LinkState::Down {
-            since,
-            cause: String::new(),
-            attempt: 0,
-            strange: false,
-        });
-        let (streams, incoming) = mpsc::channel(64);
-        let stop = CancellationToken::new();
-        let config = LinkConfig {
-            hub,
-            cluster: self.cluster.clone(),
-            keys: watch::channel(Identity {
-                identity,
-                ..Identity::from_seeds(&[1; 32], &[2; 32])
-            })
-            .1,
-            build: AgentBuild::default(),
-            instance: uuid::Uuid::now_v7().to_string(),
-            proxy,
-        };
-        let mut task = JoinSet::new();
-        let stopped = stop.clone();
-        task.spawn(async move { link::run(config, out, streams, stopped).await.unwrap() });
-        Agent {
-            state,
-            incoming,
-            stop,
-            _task: task,
-        }
-    }
-
     /// The hub's end of the newest line, once it has this epoch at least.
     pub(super) async fn line(&self, epoch: u64) -> Line {
         let mut changes = self.hub.tunnels.changes();
@@ -341,40 +279,6 @@ impl World {
             .await
             .expect("the hub ends");
         drop(std::fs::remove_dir_all(&self.data));
-    }
-}
-
-impl Agent {
-    /// The agent's end of a line that is up.
-    pub(super) async fn up(&mut self) -> Line {
-        let up = self
-            .state
-            .wait_for(|state| matches!(state, LinkState::Up { .. }));
-        let state = timeout(PATIENCE, up)
-            .await
-            .expect("the line comes up")
-            .unwrap()
-            .clone();
-        match state {
-            LinkState::Up { line, .. } => line,
-            LinkState::Down { cause, .. } => panic!("down: {cause}"),
-        }
-    }
-
-    /// The cause of the first failure.
-    pub(super) async fn failure(&mut self) -> String {
-        let down = self
-            .state
-            .wait_for(|state| matches!(state, LinkState::Down { attempt: 1.., .. }));
-        match timeout(PATIENCE, down)
-            .await
-            .expect("a failure")
-            .unwrap()
-            .clone()
-        {
-            LinkState::Down { cause, .. } => cause,
-            LinkState::Up { .. } => unreachable!("asked for down"),
-        }
     }
 }
 

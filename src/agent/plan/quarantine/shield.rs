@@ -16,19 +16,20 @@ use serde_json::{Value, json};
 
 use super::Hold;
 use crate::agent::engine::{Install, TRACKING};
-use crate::agent::plan::argocd::{self, head};
 use crate::agent::plan::state::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
+mod heard;
 mod parents;
+mod patch;
 mod resources;
 
+pub use heard::Owner;
 pub(super) use parents::chain;
 pub use parents::shields;
+pub use patch::Shield;
 pub use resources::{MAX_EXTRA, extra_of, near, pruned};
-use resources::{extra, lists};
 
 /// What an Application holds back, as JSON of [`Record`].
 pub const HOLDS: &str = "linesman.dev/holds";
@@ -37,31 +38,6 @@ pub const OPTIONS: &str = "argocd.argoproj.io/sync-options";
 const KEEP: &str = "Prune=false";
 const RESPECT: &str = "RespectIgnoreDifferences=true";
 const SERVER_SIDE: &str = "ServerSideApply=true";
-
-/// What an Application says of the engine's own objects.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
-    /// The commit that was applied last, whether that went well or not.
-    pub tried: String,
-    /// The commit that was looked at last; empty where that failed.
-    pub seen: String,
-    /// Whether an operation goes on that applies another commit than that.
-    pub behind: bool,
-    /// Whether it is done with that commit, and has nothing left to apply.
-    pub rests: bool,
-    /// What Argo CD was refused for want of rights when it applied that commit.
-    pub refused: Option<String>,
-    /// What it brought once, and what is in Git no longer.
-    pub extra: BTreeSet<ObjectId>,
-    /// Of all that it brings what may be the engine's, be it there or not; none where it lists nothing, or more than is read.
-    pub lists: Option<BTreeSet<ObjectId>>,
-    /// What our annotation says.
-    pub held: BTreeMap<ObjectId, Hold>,
-    /// The same of the Applications whose settings it leaves alone. Of the root that is no matter of an annotation.
-    pub below: BTreeSet<ObjectId>,
-    /// Whether its spec does what the annotation says.
-    pub in_force: bool,
-}
 
 /// The annotation of an Application.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -124,81 +100,6 @@ pub(super) fn place(group: &str, kind: &str, namespace: &str, name: &str) -> Opt
     let mut kinds = Kind::ALL.into_iter();
     let kind = kinds.find(|k| k.as_str() == kind && k.resource().0 == group)?;
     Some(ObjectId::new(kind, namespace, name))
-}
-
-impl Owner {
-    /// Reads an Application of this namespace, as it is or as it is observed.
-    pub fn of(namespace: &str, annotation: Option<&str>, spec: &Value, status: &Value) -> Self {
-        let seen = head(status);
-        let operation = |field| {
-            let at = status.pointer(&format!("/operationState/{field}"));
-            at.and_then(Value::as_str).unwrap_or_default()
-        };
-        let applies = operation("operation/sync/revision");
-        let runs = operation("phase") == "Running";
-        let behind = runs && !applies.is_empty() && applies != seen;
-        let synced = status.pointer("/sync/status").and_then(Value::as_str) == Some("Synced");
-        let done = synced && looked_since(status) || operation("syncResult/revision") == seen;
-        // An operation that has just begun has no result yet, or that of the one before.
-        let mut tried = [operation("syncResult/revision"), applies];
-        if runs {
-            tried.reverse();
-        }
-        let tried = tried.into_iter().find(|revision| !revision.is_empty());
-        let Record { held, below, .. } = record(annotation);
-        let held = held.into_iter();
-        let held: BTreeMap<ObjectId, Hold> = held.filter_map(|e| Some((e.id()?, e.hold))).collect();
-        let below: BTreeSet<ObjectId> = below.iter().map(Left::id).collect();
-        let differences = items(spec.get("ignoreDifferences"));
-        let options = items(spec.pointer("/syncPolicy/syncOptions"));
-        let in_force = held.keys().all(|id| differences.contains(&ignored(id)))
-            && below.iter().all(|id| differences.contains(&parent(id)))
-            && (!respects(&options, &held, &below) || options.contains(&json!(RESPECT)));
-        Self {
-            tried: tried.unwrap_or(seen).to_owned(),
-            seen: seen.to_owned(),
-            behind,
-            rests: done && !runs && !seen.is_empty(),
-            refused: refused(status),
-            extra: extra(namespace, status),
-            lists: lists(namespace, status),
-            held,
-            below,
-            in_force,
-        }
-    }
-
-    /// Whether it knew no more of an object when it looked at Git last. What is in Git and not there is listed, too.
-    pub fn lacks(&self, id: &ObjectId) -> bool {
-        let lists = self.lists.as_ref().filter(|_| !self.seen.is_empty());
-        lists.is_some_and(|all| !all.contains(id))
-    }
-
-    fn of_root(namespace: &str, root: &Object) -> Self {
-        let part = |name| root.fields.get(name).unwrap_or(&Value::Null);
-        Self::of(
-            namespace,
-            root.annotation(HOLDS),
-            part("spec"),
-            part("status"),
-        )
-    }
-}
-
-fn refused(status: &Value) -> Option<String> {
-    let operation = status.get("operationState")?;
-    let kept = operation.get("refused").and_then(Value::as_str);
-    kept.map(str::to_owned)
-        .or_else(|| argocd::refused(operation))
-}
-
-/// Whether Argo CD has compared since its operation ended: what it says of before is of another commit.
-fn looked_since(status: &Value) -> bool {
-    let at = |pointer| parse_rfc3339(status.pointer(pointer)?.as_str()?);
-    match (at("/reconciledAt"), at("/operationState/finishedAt")) {
-        (Some(looked), Some(ended)) => looked >= ended,
-        _ => true,
-    }
 }
 
 fn record(annotation: Option<&str>) -> Record {
@@ -326,130 +227,6 @@ fn entry(id: &ObjectId, pointers: &[&str]) -> Value {
     entry
 }
 
-/// What an Application is to hold back, and which Applications below it do so.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shield {
-    pub held: BTreeMap<ObjectId, Hold>,
-    /// Applications that it brings, and whose settings it leaves alone.
-    pub below: BTreeSet<ObjectId>,
-    /// What was one of these until now: where our word is lost, nothing else tells what is in its spec for that.
-    pub ended: BTreeSet<ObjectId>,
-}
-
-impl Shield {
-    /// The same, said to an Application that was to say `was`.
-    #[must_use]
-    pub fn after(&self, was: &Self) -> Self {
-        let held = was.held.keys().filter(|id| !self.held.contains_key(*id));
-        let below = was.below.difference(&self.below);
-        Self {
-            ended: held.chain(below).cloned().collect(),
-            ..self.clone()
-        }
-    }
-
-    fn entries(&self) -> impl Iterator<Item = Value> {
-        let below = self.below.iter().map(parent);
-        below.chain(self.held.keys().map(ignored))
-    }
-
-    /// What an Application said before, where our word is not on it: not on it yet, or lost with its annotations, which an
-    /// `ApplicationSet` takes away. With an entry of ours [`RESPECT`] is taken for ours, too, though a user may have set it before:
-    /// nothing tells any more.
-    fn before(&self, spec: &Value) -> Former {
-        let former = Former::of(spec);
-        let held = self.held.keys().chain(&self.ended);
-        let held: Vec<Value> = held.map(ignored).collect();
-        let below = self.below.iter().chain(&self.ended);
-        let below: Vec<Value> = below.map(parent).collect();
-        let mut differences = items(Some(&former.ignore_differences));
-        let has = |ours: &[Value]| differences.iter().any(|entry| ours.contains(entry));
-        let (holds, lets) = (has(&held), has(&below));
-        if !holds && !lets {
-            return former;
-        }
-        differences.retain(|entry| !held.contains(entry) && !below.contains(entry));
-        let mut options = items(Some(&former.sync_options));
-        // As in `respects`: it is not ours where nothing was held.
-        if holds || !options.contains(&json!(SERVER_SIDE)) {
-            options.retain(|option| *option != RESPECT);
-        }
-        Former {
-            ignore_differences: list(differences),
-            sync_options: list(options),
-        }
-    }
-
-    fn differences(&self, former: &Value) -> Value {
-        let mut all = items(Some(former));
-        all.extend(self.entries());
-        if all.is_empty() {
-            former.clone()
-        } else {
-            json!(all)
-        }
-    }
-
-    /// The merge patch that makes an Application hold back just this; `ours` is the spec of one that we made.
-    pub fn patch(&self, live: &Value, ours: Option<&Value>) -> Value {
-        let at = |pointer| live.pointer(pointer).unwrap_or(&Value::Null);
-        let annotation = at("/metadata/annotations")
-            .get(HOLDS)
-            .and_then(Value::as_str);
-        let former = match (ours, annotation) {
-            (Some(spec), _) => Former::of(spec),
-            (None, Some(_)) => record(annotation).former,
-            (None, None) => self.before(at("/spec")),
-        };
-        let mut options = items(Some(&former.sync_options));
-        let respects = respects(&options, &self.held, &self.below);
-        if respects && !options.contains(&json!(RESPECT)) {
-            options.push(json!(RESPECT));
-        }
-        let options = if options.is_empty() {
-            former.sync_options.clone()
-        } else {
-            json!(options)
-        };
-        let mut spec = json!({"ignoreDifferences": self.differences(&former.ignore_differences)});
-        if *at("/spec/syncPolicy/syncOptions") != options {
-            spec["syncPolicy"] = json!({"syncOptions": options});
-        }
-        let held = self.held.iter().map(|(id, hold)| Entry {
-            group: id.kind.resource().0.to_owned(),
-            kind: id.kind.as_str().to_owned(),
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-            hold: hold.clone(),
-        });
-        let told = told_to(at("/status/operationState"), respects);
-        // What the root leaves alone is part of what it is to be.
-        let below = self.below.iter().filter(|_| ours.is_none());
-        let below = below.map(|id| Left {
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-        });
-        let record = Record {
-            held: held.collect(),
-            below: below.collect(),
-            former,
-        };
-        let note = serde_json::to_string(&record).ok();
-        let note = note.filter(|_| !record.held.is_empty() || !record.below.is_empty());
-        let mut patch = json!({
-            "metadata": {
-                "annotations": {HOLDS: note},
-                "resourceVersion": at("/metadata/resourceVersion"),
-            },
-            "spec": spec,
-        });
-        if let Some(options) = told {
-            patch["status"]["operationState"]["operation"]["sync"]["syncOptions"] = options;
-        }
-        patch
-    }
-}
-
 /// Whether a sync of an Application with these options has to leave alone what is ignored. Together with `ServerSideApply` that
 /// freezes what the Applications below say of their operations (Argo CD before 3.4.5): those are left alone but for syncs then.
 fn respects(
@@ -458,21 +235,6 @@ fn respects(
     below: &BTreeSet<ObjectId>,
 ) -> bool {
     !held.is_empty() || !below.is_empty() && !options.contains(&json!(SERVER_SIDE))
-}
-
-/// The options of an operation that was begun before the hold, with which it leaves alone what is held when it is tried again:
-/// Argo CD takes what is to be ignored from the Application each time, and the options from the operation (`controller/sync.go`).
-fn told_to(operation: &Value, respects: bool) -> Option<Value> {
-    let runs = operation.get("phase").and_then(Value::as_str) == Some("Running");
-    let sync = operation
-        .pointer("/operation/sync")
-        .filter(|sync| runs && respects && sync.is_object())?;
-    let mut options = items(sync.get("syncOptions"));
-    if options.contains(&json!(RESPECT)) {
-        return None;
-    }
-    options.push(json!(RESPECT));
-    Some(json!(options))
 }
 
 /// An object's own list of options, with the wish not to be pruned or without; none = nothing is left of it.

@@ -8,9 +8,11 @@ use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Action, Class, MAINTENANCE, Plan, Pod};
 use crate::clock::rfc3339;
 
+mod ended;
 mod gone;
 mod parents;
 mod said;
+mod told;
 mod undone;
 
 const SERVER: &str = "argocd-repo-server";
@@ -130,26 +132,6 @@ fn ignored_server() -> Value {
 fn root_ignores(cluster: &Cluster) -> Vec<Value> {
     let root = &cluster.objects[&application("linesman")];
     items(root.fields.pointer("/spec/ignoreDifferences"))
-}
-
-/// What a person gives back at the hub is given back by the Application, too.
-#[test]
-fn an_order_gives_back_what_the_root_brought() {
-    let mut cluster = owned("linesman");
-    let before = root_ignores(&cluster);
-    bad_commit(&mut cluster, "linesman", "2");
-    let plan = after_a_while(&mut cluster);
-    do_all(&mut cluster, &plan);
-    works_again(&mut cluster);
-    cluster.history.faults.clear();
-    assert_eq!(writes(&cluster.plan()), []);
-    cluster.now += Duration::seconds(1);
-    cluster.install.policy.lift_before = Some(cluster.now);
-    let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("lift", SERVER), ("shield", "linesman")]);
-    do_all(&mut cluster, &plan);
-    assert_eq!(root_ignores(&cluster), before);
-    assert_eq!(cluster.objects[&server()].annotation(OPTIONS), None);
 }
 
 /// W24: an Application that somebody is at work on is told nothing, and would undo what is mended below it.
@@ -277,90 +259,6 @@ fn what_an_application_below_brought_is_held_there_and_the_root_lets_it() {
     assert_eq!((root_ignores(&cluster), after), before);
 }
 
-/// W38: without a repo-server, or with Git away, an Application names its branch where the commit was, and would prune
-/// all that it brought. That is no commit that mends anything.
-#[test]
-fn a_catalog_that_cannot_be_read_ends_no_hold() {
-    for by in ["linesman", "engine"] {
-        let mut cluster = held(by);
-        let unreadable = json!({
-            "reconciledAt": rfc3339(cluster.now),
-            "sync": {"status": "Unknown", "revision": "main"},
-            "conditions": [{
-                "type": "ComparisonError",
-                "message": "Failed to load target state: failed to generate manifest for source 1 of 1",
-            }],
-            "operationState": {"phase": "Succeeded", "syncResult": {"revision": "2"}},
-            "resources": [{
-                "group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd",
-                "name": SERVER, "status": "Unknown", "requiresPruning": true,
-            }],
-        });
-        let id = application(by);
-        match cluster.objects.get_mut(&id) {
-            Some(root) => root.fields["status"] = unreadable,
-            None => cluster.applications.get_mut(&id).unwrap()["status"] = unreadable,
-        }
-        assert_eq!(writes(&cluster.plan()), [], "{by}");
-        cluster.objects.remove(&server());
-        assert_eq!(writes(&cluster.plan()), [("create-held", SERVER)], "{by}");
-    }
-}
-
-/// W17, W20: given back then, it would be broken once more, and held for longer.
-#[test]
-fn an_operation_of_the_bad_commit_that_still_runs_is_waited_for() {
-    for by in ["linesman", "engine"] {
-        let mut cluster = held(by);
-        let id = application(by);
-        let mut says = |phase: &str| {
-            let status = json!({
-                "reconciledAt": rfc3339(cluster.now), "sync": {"status": "OutOfSync", "revision": "3"},
-                "operationState": {"phase": phase, "operation": {"sync": {"revision": "2"}}},
-            });
-            match cluster.objects.get_mut(&id) {
-                Some(root) => root.fields["status"] = status,
-                None => cluster.applications.get_mut(&id).unwrap()["status"] = status,
-            }
-            let plan = cluster.plan();
-            let steps = plan.steps.iter().filter(|s| s.target == server());
-            steps.map(|s| s.action.as_str()).collect::<Vec<_>>()
-        };
-        assert_eq!(says("Running"), [] as [&str; 0], "{by}");
-        assert_eq!(says("Succeeded"), ["lift"], "{by}");
-    }
-}
-
-/// W34: an Application that was made anew knows nothing of a hold; the object does.
-#[test]
-fn an_application_that_lost_its_word_is_told_again() {
-    let mut cluster = held("engine");
-    let live = cluster
-        .applications
-        .get_mut(&application("engine"))
-        .unwrap();
-    live["spec"]["ignoreDifferences"] = json!([]);
-    assert_eq!(
-        writes(&cluster.plan()),
-        [("shield", "engine")],
-        "the word without the deed"
-    );
-    live_without_word(&mut cluster);
-    let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("shield", "engine")]);
-    do_all(&mut cluster, &plan);
-    let said = said(
-        &cluster.install,
-        &cluster.observed(),
-        &application("engine"),
-    )
-    .unwrap();
-    assert!(said.in_force && said.held.contains_key(&server()));
-    let root = cluster.objects.get_mut(&application("linesman")).unwrap();
-    root.fields["spec"]["ignoreDifferences"] = json!([]);
-    assert_eq!(writes(&cluster.plan()), [("apply", "linesman")]);
-}
-
 fn live_without_word(cluster: &mut Cluster) {
     let live = cluster
         .applications
@@ -370,26 +268,6 @@ fn live_without_word(cluster: &mut Cluster) {
         .as_object_mut()
         .unwrap()
         .remove("annotations");
-}
-
-/// A person's way to end a hold: another word in place of ours.
-#[test]
-fn another_word_on_the_object_ends_its_hold() {
-    let mut cluster = held("engine");
-    let object = cluster.objects.get_mut(&server()).unwrap();
-    object.fields["metadata"]["annotations"][HELD] = json!("over");
-    assert_eq!(
-        holds(&cluster.install, &cluster.observed()),
-        BTreeMap::new()
-    );
-    let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("apply", "linesman")]);
-    do_all(&mut cluster, &plan);
-    let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("shield", "engine"), ("settle", SERVER)]);
-    do_all(&mut cluster, &plan);
-    assert_eq!(cluster.objects[&server()].annotation(OPTIONS), None);
-    assert_eq!(writes(&cluster.plan()), []);
 }
 
 /// F9: the old Pod serves, and would not after its next restart.
@@ -405,89 +283,4 @@ fn a_new_version_that_does_not_come_up_beside_the_old_one_is_held_after_a_minute
     cluster.now += Duration::seconds(61);
     let plan = after_a_while(&mut cluster);
     assert_eq!(writes(&plan)[1..], [("hold", SERVER), ("apply", SERVER)]);
-}
-
-/// W18: an operation that began before the hold is tried again with the options that it began with.
-#[test]
-fn an_operation_that_runs_is_told_of_the_hold_too() {
-    let hold = Hold {
-        revision: "2".to_owned(),
-        since: String::new(),
-        reason: String::new(),
-        attempt: 1,
-        lifted: None,
-        order: None,
-        removal: false,
-    };
-    let holding = Shield {
-        held: [(server(), hold)].into(),
-        ..Shield::default()
-    };
-    let told = |shield: &Shield, phase: &str, sync: Value| {
-        let live =
-            json!({"status": {"operationState": {"phase": phase, "operation": {"sync": sync}}}});
-        let patch = shield.patch(&live, None);
-        let options = patch.pointer("/status/operationState/operation/sync/syncOptions");
-        options.cloned()
-    };
-    let with = |options: Value| json!({"revision": "2", "syncOptions": options});
-    for (shield, phase, sync, expected) in [
-        (
-            &holding,
-            "Running",
-            json!({"revision": "2"}),
-            Some(json!([RESPECT])),
-        ),
-        (
-            &holding,
-            "Running",
-            with(json!(["X=true"])),
-            Some(json!(["X=true", RESPECT])),
-        ),
-        (&holding, "Running", with(json!([RESPECT])), None),
-        (&holding, "Running", Value::Null, None),
-        (&holding, "Failed", json!({"revision": "2"}), None),
-        (
-            &Shield::default(),
-            "Running",
-            json!({"revision": "2"}),
-            None,
-        ),
-    ] {
-        let said = told(shield, phase, sync.clone());
-        assert_eq!(said, expected, "{phase} {sync}");
-    }
-}
-
-/// W20: of a wait whose beginning was ahead of the clock, and begins now, the Application is told as well.
-#[test]
-fn an_application_says_what_its_object_says_of_a_wait_that_begins_anew() {
-    let mut cluster = held("engine");
-    let live = cluster.objects.get_mut(&server()).unwrap();
-    let again = Hold {
-        attempt: 2,
-        ..hold(live).unwrap()
-    };
-    live.fields["metadata"]["annotations"][HELD] = json!(again.text());
-    let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("shield", "engine")]);
-    do_all(&mut cluster, &plan);
-    cluster.now -= Duration::days(1);
-    cluster.history.set_back(cluster.now);
-    let plan = cluster.plan();
-    assert_eq!(writes(&plan), [("shield", "engine"), ("hold", SERVER)]);
-    do_all(&mut cluster, &plan);
-    let anew = Hold {
-        since: rfc3339(cluster.now),
-        ..again
-    };
-    assert_eq!(hold(&cluster.objects[&server()]), Some(anew.clone()));
-    let said = said(
-        &cluster.install,
-        &cluster.observed(),
-        &application("engine"),
-    );
-    let expected = BTreeMap::from([(server(), anew)]);
-    assert_eq!(said.unwrap().held, expected);
-    assert_eq!(writes(&cluster.plan()), [], "once");
 }

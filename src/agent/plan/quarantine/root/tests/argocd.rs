@@ -4,14 +4,16 @@ use serde_json::{Value, json};
 use time::Duration;
 
 use crate::agent::engine::TRACKING;
-use crate::agent::engine::argocd::{KNOWN_HOSTS, REPOSITORY};
-use crate::agent::plan::quarantine::shield::{HOLDS, OPTIONS};
+use crate::agent::plan::quarantine::shield::OPTIONS;
 use crate::agent::plan::quarantine::{hold, holds};
 use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Action, Class, Plan};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
+
+mod commits;
+mod trust;
 
 const ROOT: &str = "linesman";
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -208,75 +210,6 @@ fn a_root_that_is_skipped_stays_stopped_whoever_wrote_it_last() {
     assert_eq!(writes(&plan), []);
 }
 
-/// F28, W18: the next commit that was looked at where the hub says, and not where the bad one led.
-#[test]
-fn a_root_is_given_back_by_the_next_commit_of_its_own_catalog() {
-    let mut cluster = brought_by(ROOT);
-    let before = ignores(root(&cluster));
-    bad_commit(&mut cluster, ROOT, "2");
-    let held = [("shield", ROOT), ("hold", ROOT), ("apply", ROOT)];
-    assert_eq!(writes(&cluster.plan()), held);
-    do_all(&mut cluster);
-    let live = &cluster.objects[&application(ROOT)];
-    assert_eq!(hold(live).unwrap().revision, "2", "not the one before");
-    assert_eq!(
-        ignores(root(&cluster)),
-        [before.clone(), vec![of_root()]].concat()
-    );
-    let mut lifts = |revision, elsewhere| {
-        looked_at(&mut cluster, ROOT, revision, elsewhere);
-        !writes(&cluster.plan()).is_empty()
-    };
-    assert!(!lifts("2", None), "the same commit");
-    assert!(!lifts("e", Some("ssh://git@elsewhere.test/c.git")));
-    assert!(lifts("3", None));
-    for (phase, done, lifted) in [
-        ("Succeeded", "2", false),
-        ("Running", "3", false),
-        ("Failed", "3", true),
-    ] {
-        looked_at(&mut cluster, ROOT, "3", None);
-        let live = cluster.objects.get_mut(&application(ROOT)).unwrap();
-        live.fields["status"]["sync"]["status"] = json!("OutOfSync");
-        live.fields["status"]["operationState"] = json!({"phase": phase, "operation": {"sync": {"revision": done}}, "syncResult": {"revision": done}});
-        let lifts = cluster
-            .plan()
-            .steps
-            .iter()
-            .any(|s| s.action.as_str() == "lift");
-        assert_eq!(lifts, lifted, "{phase} {done}");
-    }
-
-    let pruned = json!([{
-        "group": "argoproj.io", "version": "v1alpha1", "kind": "Application", "namespace": "argocd",
-        "name": ROOT, "status": "OutOfSync", "requiresPruning": true,
-    }]);
-    let live = cluster.objects.get_mut(&application(ROOT)).unwrap();
-    live.fields["status"]["resources"] = pruned;
-    assert_eq!(writes(&cluster.plan()), [], "it would be pruned");
-    looked_at(&mut cluster, ROOT, "3", None);
-    assert_eq!(writes(&cluster.plan()), [("lift", ROOT), ("shield", ROOT)]);
-    do_all(&mut cluster);
-    let live = &cluster.objects[&application(ROOT)];
-    assert_eq!(
-        (live.annotation(OPTIONS), live.annotation(HOLDS)),
-        (None, None)
-    );
-    assert!(!is_held(&cluster));
-    assert_eq!(ignores(root(&cluster)), before);
-    assert_eq!(writes(&cluster.plan()), []);
-
-    // It still has it so: held again, for longer.
-    cluster.now += Duration::seconds(30);
-    bad_commit(&mut cluster, ROOT, "3");
-    assert_eq!(writes(&cluster.plan()), held);
-    do_all(&mut cluster);
-    assert_eq!(
-        hold(&cluster.objects[&application(ROOT)]).unwrap().attempt,
-        2
-    );
-}
-
 /// F28: while it is held nobody's version of it lasts, and what the engine wrote in the very second of the hold is no
 /// person's stop.
 #[test]
@@ -333,148 +266,4 @@ fn a_root_that_another_application_brings_is_held_there() {
     let after = &cluster.applications[&application(by)]["spec"];
     let specs = (root(&cluster)["spec"].clone(), after);
     assert_eq!(specs, (before.0, &before.1[&application(by)]["spec"]));
-}
-
-/// What says whom Argo CD trusts, and the field of it that a commit has otherwise.
-fn trusted() -> [(ObjectId, &'static str); 2] {
-    let id = |kind, name| ObjectId::new(kind, "argocd", name);
-    [
-        (id(Kind::ConfigMap, KNOWN_HOSTS), "ssh_known_hosts"),
-        (id(Kind::Secret, REPOSITORY), "url"),
-    ]
-}
-
-/// Argo CD applies a commit's version of it.
-fn distrusts(cluster: &mut Cluster, id: &ObjectId, field: &str) {
-    let now = cluster.now;
-    let live = cluster.objects.get_mut(id).unwrap();
-    let tracked = format!("{ROOT}:/{}:argocd/{}", id.kind, id.name);
-    live.fields["metadata"]["annotations"][TRACKING] = json!(tracked);
-    live.fields["data"][field] = json!("elsewhere.test ssh-ed25519 AAAA");
-    cluster.install.traits.applier.clone_into(&mut live.writer);
-    live.written = Some(now);
-}
-
-/// F24, W18: host keys and the catalog's Secret are the hub's word: written again at once, held back while the commit has
-/// them otherwise, and made anew as they were, and held.
-#[test]
-fn whom_argo_cd_trusts_no_commit_says() {
-    for (id, field) in trusted() {
-        let mut cluster = brought_by(ROOT);
-        let name = id.name.as_str();
-        let before = cluster.objects[&id].fields["data"].clone();
-        distrusts(&mut cluster, &id, field);
-        let plan = cluster.plan();
-        let found = &plan.findings[0];
-        let said = format!("differs at /data/{field}; commit 1 has it so");
-        assert_eq!(
-            (found.class, found.evidence.as_str(), found.commit.as_str()),
-            (Class::GitSecretBad, said.as_str(), "1")
-        );
-        let steps = [("shield", ROOT), ("hold", name), ("write-key", name)];
-        assert_eq!(writes(&plan), steps);
-        do_all(&mut cluster);
-        assert_eq!(cluster.objects[&id].fields["data"], before);
-        let ignored = json!({
-            "kind": id.kind.as_str(), "namespace": "argocd", "name": name,
-            "jsonPointers": ["/data", "/binaryData", "/stringData"],
-        });
-        assert!(ignores(root(&cluster)).contains(&ignored));
-        assert_eq!(writes(&cluster.plan()), []);
-
-        let gone = cluster.objects.remove(&id).unwrap();
-        assert_eq!(writes(&cluster.plan()), [("create-held", name)]);
-        cluster.objects.insert(id.clone(), gone);
-
-        looked_at(&mut cluster, ROOT, "2", None);
-        assert_eq!(writes(&cluster.plan()), [("lift", name), ("shield", ROOT)]);
-        do_all(&mut cluster);
-        distrusts(&mut cluster, &id, field);
-        assert_eq!(writes(&cluster.plan()), steps, "later each time");
-        do_all(&mut cluster);
-        assert_eq!(hold(&cluster.objects[&id]).unwrap().attempt, 2);
-    }
-}
-
-/// F24, W18: an operation that began before the hold may write the held commit's version after it was lifted. That is no
-/// second break, and the next look gives it back.
-#[test]
-fn what_the_held_commit_writes_once_more_is_given_back_at_once() {
-    for (id, field) in trusted() {
-        let mut cluster = brought_by(ROOT);
-        let name = id.name.as_str();
-        distrusts(&mut cluster, &id, field);
-        do_all(&mut cluster);
-        let first = hold(&cluster.objects[&id]).unwrap();
-        cluster.now += Duration::seconds(20);
-        looked_at(&mut cluster, ROOT, "2", None);
-        do_all(&mut cluster);
-        cluster.now += Duration::seconds(20);
-        looked_at(&mut cluster, ROOT, "1", None);
-        distrusts(&mut cluster, &id, field);
-        let steps = [("shield", ROOT), ("hold", name), ("write-key", name)];
-        assert_eq!(writes(&cluster.plan()), steps);
-        do_all(&mut cluster);
-        assert_eq!(hold(&cluster.objects[&id]).unwrap(), first);
-        looked_at(&mut cluster, ROOT, "2", None);
-        assert_eq!(writes(&cluster.plan()), [("lift", name), ("shield", ROOT)]);
-
-        // Not for ever.
-        do_all(&mut cluster);
-        cluster.now += Duration::minutes(10);
-        looked_at(&mut cluster, ROOT, "1", None);
-        distrusts(&mut cluster, &id, field);
-        do_all(&mut cluster);
-        assert_eq!(hold(&cluster.objects[&id]).unwrap().attempt, 2);
-    }
-}
-
-/// F24: a person's change is written over, and nothing is held.
-#[test]
-fn whom_argo_cd_trusts_no_person_says() {
-    for (id, field) in trusted() {
-        let mut cluster = brought_by(ROOT);
-        distrusts(&mut cluster, &id, field);
-        "kubectl-edit".clone_into(&mut cluster.objects.get_mut(&id).unwrap().writer);
-        let name = id.name.as_str();
-        assert_eq!(writes(&cluster.plan()), [("write-key", name)]);
-    }
-}
-
-/// F28, W18: while nothing is told of the operation that wrote the root, the commit before is all that there is to name. The
-/// hold would end with the next look, and the root would be broken a second time.
-#[test]
-fn a_root_is_held_for_the_commit_that_rewrote_it_and_not_for_the_one_before() {
-    let before = |cluster: &Cluster| {
-        let ended = rfc3339(cluster.now - Duration::seconds(3));
-        json!({"phase": "Succeeded", "finishedAt": ended, "syncResult": {"revision": "1"}})
-    };
-    let silent = |forgotten: bool| {
-        let mut cluster = brought_by(ROOT);
-        let (pointer, value, _) = rewrites().into_iter().next().unwrap();
-        applies(&mut cluster, pointer, &value);
-        let operation = if forgotten {
-            Value::Null
-        } else {
-            before(&cluster)
-        };
-        let root = cluster.objects.get_mut(&application(ROOT)).unwrap();
-        root.fields["status"]["operationState"] = operation;
-        cluster
-    };
-    let steps = [("shield", ROOT), ("hold", ROOT), ("apply", ROOT)];
-    for forgotten in [true, false] {
-        let mut cluster = silent(forgotten);
-        assert_eq!(writes(&cluster.plan()), []);
-        bad_commit(&mut cluster, ROOT, "2");
-        let plan = cluster.plan();
-        assert_eq!(plan.findings[0].commit, "2");
-        assert_eq!(writes(&plan), steps);
-
-        for seconds in [5, -5] {
-            let mut cluster = silent(forgotten);
-            cluster.now += Duration::seconds(seconds);
-            assert_eq!(writes(&cluster.plan()), steps, "{seconds} s");
-        }
-    }
 }
