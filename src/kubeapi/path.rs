@@ -288,15 +288,24 @@ fn method_verb(method: &Method) -> &'static str {
     }
 }
 
-/// The first `watch` parameter decides; there without a value, it is true.
 fn wants_watch(query: Option<&str>) -> bool {
+    asked(query, "watch")
+}
+
+/// Whether an exec or attach is for a person at a terminal (`PodExecOptions.TTY`).
+pub fn terminal(query: Option<&str>) -> bool {
+    asked(query, "tty")
+}
+
+/// The first parameter `name` decides; there without a value, it is true (`Convert_Slice_string_To_bool` of apimachinery).
+fn asked(query: Option<&str>, name: &str) -> bool {
     let pairs = query
         .unwrap_or_default()
         .split('&')
         .filter(|pair| !pair.is_empty());
     for pair in pairs {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if unescape(key) == "watch" {
+        if unescape(key) == name {
             return !matches!(unescape(value).to_ascii_lowercase().as_str(), "false" | "0");
         }
     }

@@ -26,9 +26,36 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    both(user, server, buffer, |_, _| ()).await
+}
+
+/// The same, with the server read ahead of a user who is slower than it.
+pub async fn carry_ahead<U, S>(
+    user: &mut U,
+    server: &mut Eager<S>,
+    buffer: usize,
+) -> io::Result<(u64, u64)>
+where
+    U: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    both(user, server, buffer, Eager::read_ahead).await
+}
+
+/// `blocked` is called with the server when the user takes nothing more for now.
+async fn both<U, S>(
+    user: &mut U,
+    server: &mut S,
+    buffer: usize,
+    mut blocked: impl FnMut(&mut S, &mut Context<'_>),
+) -> io::Result<(u64, u64)>
+where
+    U: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let (mut to, mut from) = (Way::new(buffer), Way::new(buffer));
     poll_fn(|cx| {
-        let sent = match to.poll(cx, user, server) {
+        let sent = match to.poll(cx, user, server, |_, _| ()) {
             Poll::Ready(Err(Failed::Write(_))) => {
                 to.drop_rest();
                 Poll::Ready(())
@@ -37,7 +64,7 @@ where
             Poll::Ready(Ok(())) => Poll::Ready(()),
             Poll::Pending => Poll::Pending,
         };
-        let said = match from.poll(cx, server, user) {
+        let said = match from.poll(cx, server, user, &mut blocked) {
             Poll::Ready(Err(Failed::Read(error) | Failed::Write(error))) => {
                 return Poll::Ready(Err(error));
             }
@@ -101,6 +128,7 @@ impl Way {
         cx: &mut Context<'_>,
         from: &mut R,
         to: &mut W,
+        blocked: impl FnOnce(&mut R, &mut Context<'_>),
     ) -> Poll<Result<(), Failed>>
     where
         R: AsyncRead + Unpin,
@@ -112,7 +140,10 @@ impl Way {
             }
             if self.start < self.end {
                 let rest = &self.buffer[self.start..self.end];
-                let wrote = ready!(Pin::new(&mut *to).poll_write(cx, rest));
+                let Poll::Ready(wrote) = Pin::new(&mut *to).poll_write(cx, rest) else {
+                    blocked(from, cx);
+                    return Poll::Pending;
+                };
                 let wrote = wrote.and_then(|n| match n {
                     0 => Err(io::ErrorKind::WriteZero.into()),
                     n => Ok(n),

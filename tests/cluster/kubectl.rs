@@ -38,6 +38,7 @@ mod own;
 mod replicas;
 mod revoked;
 mod sessions;
+mod slow;
 mod soak;
 mod switched_off;
 mod traced;
@@ -67,6 +68,16 @@ impl Protocol {
         let on = matches!(self, Self::WebSocket).to_string();
         kubectl.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", &on);
         kubectl.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &on);
+    }
+
+    /// How often `kubectl cp` may go on where a copy from the Pod ended. By WebSocket it is the API server that pings the kubelet,
+    /// five seconds after a session began, and that ping can meet its end, with the hub or without (kubernetes/kubernetes#60140); what
+    /// breaks between here and the API server is an error at once. By SPDY the pings are kubectl's, which the agent keeps back.
+    const fn retries(self) -> &'static str {
+        match self {
+            Self::WebSocket => "--retries=10",
+            Self::Spdy => "--retries=0",
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use crate::wire::api::HubKey;
 
 mod switch;
 
-use switch::{end, finish};
+use switch::{Output, end, finish};
 
 /// What the exchanges of all streams share.
 pub struct Shared {
@@ -159,6 +159,7 @@ async fn attempt(
         parts.uri = queried(&parts.uri, query)?;
     }
     let runs = running(&pass, &parts.uri);
+    let output = Output::of(&pass.info, parts.uri.query());
     let sent = send(shared, &pass, parts, body, &*exchange.stop);
     let response = if pass.info.long_running() {
         sent.await?
@@ -173,7 +174,7 @@ async fn attempt(
             .next("look whether it took effect before repeating it")
         })??
     };
-    let mut response = finish(shared, exchange, &runs, response, user_side);
+    let mut response = finish(shared, exchange, (&runs, output), response, user_side);
     if pass.query.is_some() {
         let told = HeaderValue::from_static(LEFT_OUT);
         response.headers_mut().append(header::WARNING, told);

@@ -4,7 +4,8 @@
 //! lost. So a ping of the client that meets the close takes the tail of a `kubectl cp` with it, megabytes where the user is slower
 //! than the cluster. What is read before the ping goes out cannot be lost any more. But the kubelet, behind the API server, closes
 //! just so, and what lies between those two cannot be read from here; so a ping, which nobody is in a hurry for, waits until the server
-//! has been silent for a second.
+//! has been silent for a second. To a WebSocket's command the API server sends pings of its own (every 5 s, `StreamTranslatorHandler` of
+//! Kubernetes), which nothing keeps back: against those helps alone that what the command says does not lie there for long.
 
 use std::collections::VecDeque;
 use std::io;
@@ -118,11 +119,14 @@ impl<S: AsyncRead + Unpin> Eager<S> {
         }
     }
 
-    /// A piece with room, or why there is none.
-    fn room(&mut self) -> Result<&mut Piece, Read> {
+    /// A piece with room, or why there is none. A further one leaves memory for `spared` pieces of others.
+    fn room(&mut self, spared: usize) -> Result<&mut Piece, Read> {
         if self.pieces.back().is_none_or(|last| last.end == PIECE) {
             if self.pieces.len() == MAX_PIECES {
                 return Err(Read::Full);
+            }
+            if self.pool.0.available_permits() <= spared {
+                return Err(Read::Over);
             }
             let place = self.pool.0.clone().try_acquire_owned();
             let place = place.map_err(|_| Read::Over)?;
@@ -137,9 +141,9 @@ impl<S: AsyncRead + Unpin> Eager<S> {
     }
 
     /// Reads what there is; the bytes read are counted in `got`.
-    fn read_empty(&mut self, cx: &mut Context<'_>, got: &mut usize) -> Read {
+    fn read_empty(&mut self, cx: &mut Context<'_>, spared: usize, got: &mut usize) -> Read {
         while self.end.is_none() {
-            let piece = match self.room() {
+            let piece = match self.room(spared) {
                 Ok(piece) => piece,
                 Err(why) => return why,
             };
@@ -171,7 +175,7 @@ impl<S: AsyncRead + Unpin> Eager<S> {
     /// Ready = what the user sent may go.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut got = 0;
-        let full = match self.read_empty(cx, &mut got) {
+        let full = match self.read_empty(cx, 0, &mut got) {
             Read::Over => {
                 self.held = None;
                 return Poll::Ready(());
@@ -224,6 +228,19 @@ impl Pings {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Eager<S> {
+    /// Reads what the server has to say while the user takes nothing. Of the memory for all users one connection's is left, for
+    /// those who send something.
+    pub(super) fn read_ahead(&mut self, cx: &mut Context<'_>) {
+        let mut got = 0;
+        let read = self.read_empty(cx, MAX_PIECES, &mut got);
+        if got > 0 {
+            self.pings.heard = Instant::now();
+        }
+        if !self.pings.is_empty() {
+            self.poll_pings(cx, matches!(read, Read::Empty));
+        }
+    }
+
     /// Lets go the pings whose time has come. `empty` = the server has said all that it has to say for now.
     fn poll_pings(&mut self, cx: &mut Context<'_>, empty: bool) {
         let last = self.pings.since + self.pings.dialect.patience();

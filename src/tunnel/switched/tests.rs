@@ -262,6 +262,88 @@ async fn a_server_that_talks_on_holds_nothing_up_for_long() {
     assert_eq!(waits[1..], [0, 0]);
 }
 
+/// A server says so many bytes, and its user takes nothing for a minute: how many of them are taken by then, and whether that is all. If so, the user reads them.
+async fn taken_at_once(pool: Ahead, most: usize) -> (usize, bool) {
+    let (mut user, mut near) = duplex(8);
+    let (far, mut server) = duplex(1000);
+    let mut far = Eager::new(far, pool, Dialect::WebSocket);
+    let mut taken = 0;
+    let said: Vec<u8> = text().into_iter().cycle().take(most).collect();
+    let talking = async {
+        for piece in said.chunks(1000) {
+            server.write_all(piece).await.unwrap();
+            taken += piece.len();
+        }
+        server.shutdown().await.unwrap();
+    };
+    let carrying = async { carry_ahead(&mut near, &mut far, BUFFER).await };
+    let mut carrying = std::pin::pin!(carrying);
+    let whole = tokio::select! {
+        done = tokio::time::timeout(Duration::from_mins(1), talking) => done.is_ok(),
+        ended = &mut carrying => panic!("{ended:?}"),
+    };
+    if whole {
+        let reading = async {
+            let mut got = Vec::new();
+            user.read_to_end(&mut got).await.unwrap();
+            drop((user, server));
+            got
+        };
+        let (carried, got) = tokio::join!(carrying, reading);
+        assert!(got == said, "{} of {most} bytes", got.len());
+        assert_eq!(carried.unwrap().1, u64::try_from(most).unwrap());
+    }
+    (taken, whole)
+}
+
+/// L4: a command had ended long before its slow user had all that it said, and the API server's next ping to the kubelet cost the
+/// rest, without an error.
+#[tokio::test(start_paused = true)]
+async fn what_a_command_says_is_taken_though_its_user_reads_nothing_yet() {
+    let said = 7 << 20;
+    assert_eq!(taken_at_once(Ahead::new(ALL), said).await, (said, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_read_ahead_than_one_connection_may_have() {
+    let (taken, whole) = taken_at_once(Ahead::new(ALL), 9 << 20).await;
+    assert!(!whole);
+    let bound = 8 << 20;
+    assert!((bound..bound + 4000).contains(&taken), "{taken}");
+}
+
+/// What is left is for those who send something.
+#[tokio::test(start_paused = true)]
+async fn a_slow_user_leaves_memory_for_one_who_sends_something() {
+    let pool = Ahead::new(9 << 20);
+    let (taken, whole) = taken_at_once(pool.clone(), 9 << 20).await;
+    assert!(!whole);
+    let bound = 1 << 20;
+    assert!((bound..bound + 4000).contains(&taken), "{taken}");
+}
+
+/// A client whose pings have no answer would end what it is too slow for.
+#[tokio::test(start_paused = true)]
+async fn pings_go_on_while_what_a_user_does_not_take_is_read_ahead() {
+    let (mut user, mut near) = duplex(8);
+    let (far, mut server) = duplex(1000);
+    let mut far = Eager::new(far, Ahead::new(ALL), Dialect::WebSocket);
+    let talk = async {
+        server.write_all(&text()).await.unwrap();
+        let began = tokio::time::Instant::now();
+        user.write_all(&WEBSOCKET_PING).await.unwrap();
+        let mut got = [0; WEBSOCKET_PING.len()];
+        server.read_exact(&mut got).await.unwrap();
+        (got, began.elapsed().as_millis())
+    };
+    let (got, after) = tokio::select! {
+        talked = talk => talked,
+        ended = carry_ahead(&mut near, &mut far, BUFFER) => panic!("{ended:?}"),
+    };
+    assert_eq!(got, WEBSOCKET_PING);
+    assert!((1000..1010).contains(&after), "{after}");
+}
+
 const PING: [u8; 12] = [0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1];
 const WEBSOCKET_PING: [u8; 6] = [0x89, 0x80, 1, 2, 3, 4];
 

@@ -217,21 +217,31 @@ pub(super) fn cp_works(world: &World, size: usize, at: &str) {
     for protocol in Protocol::ALL {
         let name = format!("/work/{protocol:?}");
         let remote = format!("{POD}:{name}");
-        let cp = |way: &str, from: &str, to: &str| {
+        let cp = |way: &str, arguments: &[&str]| {
             let began = Instant::now();
-            run(&mut protocol.kubectl(world, &["cp", from, to]));
+            let mut cp = protocol.kubectl(world, &["cp"]);
+            let done = output(cp.args(arguments));
             let took = began.elapsed();
+            let said = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+            assert!(done.status.success(), "{cp:?}: {}\n{said}", done.status);
+            let again = match said.matches("Resuming copy").count() {
+                0 => String::new(),
+                n => format!(", begun again {n} times"),
+            };
             figure(
                 "L4",
                 &format!("kubectl cp of {size} MiB {way} the Pod by {protocol:?}{at}"),
                 "equal",
-                shown(took),
+                format!("{}{again}", shown(took)),
             );
         };
-        cp("to", there.to_str().unwrap(), &remote);
+        cp("to", &[there.to_str().unwrap(), &remote]);
         let sum = run(&mut protocol.kubectl(world, &["exec", POD, "--", "sha256sum", &name]));
         assert_eq!(sum.split(' ').next(), Some(&expected[..]), "{protocol:?}");
-        cp("from", &remote, back.to_str().unwrap());
+        cp(
+            "from",
+            &[protocol.retries(), &remote, back.to_str().unwrap()],
+        );
         assert_eq!(file_sum(&back), expected, "{protocol:?}");
         fs::remove_file(&back).unwrap();
         run(&mut protocol.kubectl(world, &["exec", POD, "--", "rm", &name]));
