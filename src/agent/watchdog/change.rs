@@ -34,6 +34,8 @@ pub(super) struct Changing {
     held: Option<OffsetDateTime>,
     /// When it waited last for the window on one object, with all else at work.
     waited: Option<OffsetDateTime>,
+    /// Whether it did so when it was looked at last.
+    waits: bool,
     /// Since when all controllers run as wanted.
     rolled: Option<OffsetDateTime>,
     trimmed: Option<OffsetDateTime>,
@@ -57,7 +59,8 @@ impl Changing {
 
     /// Whether it has had its time: what is wrong now is a fault.
     pub(super) fn is_old(&self, now: OffsetDateTime, change: &Change) -> bool {
-        let waited = self.waited.is_some_and(|at| now - at < change.limit());
+        // What it does is looked at after this is asked, and before that perhaps a minute ago.
+        let waited = self.waits || self.waited.is_some_and(|at| now - at < change.limit());
         !waited && self.is_old_but_for_a_window(now, change)
     }
 
@@ -74,6 +77,7 @@ impl Changing {
             since,
             held,
             waited,
+            waits: _,
             rolled,
             trimmed,
             ending,
@@ -187,9 +191,12 @@ impl Watchdog {
     ) {
         let (history, findings) = (&mut self.history, &plan.findings);
         history.saw_recovery(install, observed, findings);
-        if change::waits(now, install, observed, history, findings).is_some() {
+        let waits = change::waits(now, install, observed, history, findings).is_some();
+        // A cluster in which nothing happens is looked at once a minute: it went on waiting since, and has all of its time from now on.
+        if waits || self.changing.waits {
             self.changing.waited = Some(now);
         }
+        self.changing.waits = waits;
         // Then only what is missing is put back.
         if window::careful(now, &install.policy).is_some() {
             self.changing.held = Some(now);

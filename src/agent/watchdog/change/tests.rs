@@ -16,12 +16,10 @@ use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
 use crate::wire::id::Digest;
 
-/// W24: the time of a change stands still for the window on one object, but not while the engine does not work.
-#[tokio::test]
-async fn a_change_waits_for_a_window_only_while_the_engine_works() {
-    let (now, hour) = (clock::now(), time::Duration::HOUR);
-    let began = now - hour;
-    let of = |kind| ObjectId::new(kind, "flux-system", "source-controller");
+/// A change to what is wanted, which was begun an hour ago and has five minutes, while Service source-controller is not as wanted and
+/// rests until `until`, if anybody is at work on it.
+fn resting(until: Option<OffsetDateTime>) -> (Watchdog, Install, Observed) {
+    let began = clock::now() - time::Duration::HOUR;
     let mut desired = desired_of(EngineKind::Flux);
     let to = desired.install.form.clone();
     desired.install.change = Some(Change {
@@ -40,32 +38,64 @@ async fn a_change_waits_for_a_window_only_while_the_engine_works() {
     });
     let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
     let mut observed = Cluster::working().observed();
-    let service = observed.objects.get_mut(&of(Kind::Service)).unwrap();
+    let service = observed.objects.get_mut(&source(Kind::Service)).unwrap();
     let service = Arc::make_mut(service);
     service.fields["spec"] = json!({});
-    service.fields["metadata"]["annotations"][MAINTENANCE] = json!(rfc3339(now + hour));
+    if let Some(until) = until {
+        service.fields["metadata"]["annotations"][MAINTENANCE] = json!(rfc3339(until));
+    }
+    let mut watchdog = watchdog();
+    watchdog.history.adopted = true;
+    watchdog.changing = Changing {
+        what: Some((7, false)),
+        since: Some(began),
+        ..Changing::default()
+    };
+    (watchdog, install, observed)
+}
+
+fn source(kind: Kind) -> ObjectId {
+    ObjectId::new(kind, "flux-system", "source-controller")
+}
+
+/// Sees the change once, and gives the number of the one that failed.
+async fn failed(watchdog: &mut Watchdog, install: &Install, observed: &Observed) -> Option<u64> {
+    let at = observed.pods_at.unwrap();
+    let plan = plan::plan(at, install, observed, &watchdog.history);
+    watchdog.see_change(install, observed, &plan).await;
+    let told = watchdog.context.changed.borrow().clone();
+    told.map(|told| match told {
+        Verdict::Failed(number, _) => number,
+        told => panic!("{told:?}"),
+    })
+}
+
+/// W24: the time of a change stands still for the window on one object, but not while the engine does not work.
+#[tokio::test]
+async fn a_change_waits_for_a_window_only_while_the_engine_works() {
     for (goes, expected) in [(false, (true, None)), (true, (false, Some(7)))] {
-        let mut watchdog = watchdog();
-        watchdog.history.adopted = true;
-        watchdog.changing = Changing {
-            what: Some((7, false)),
-            since: Some(began),
-            ..Changing::default()
-        };
+        let end = clock::now() + time::Duration::HOUR;
+        let (mut watchdog, install, mut observed) = resting(Some(end));
         if goes {
-            observed.objects.remove(&of(Kind::Deployment));
+            observed.objects.remove(&source(Kind::Deployment));
         }
-        let at = observed.pods_at.unwrap();
-        let plan = plan::plan(at, &install, &observed, &watchdog.history);
-        watchdog.see_change(&install, &observed, &plan).await;
-        let told = watchdog.context.changed.borrow().clone();
-        let failed = told.map(|told| match told {
-            Verdict::Failed(number, _) => number,
-            told => panic!("{told:?}"),
-        });
+        let failed = failed(&mut watchdog, &install, &observed).await;
         let waited = watchdog.changing.waited.is_some();
         assert_eq!((waited, failed), expected, "{goes}");
     }
+}
+
+/// W24: it was looked at a minute ago when the window ended, and what it waited for had been altered for two seconds: the version of
+/// before came back, for the change had had its minute.
+#[tokio::test]
+async fn a_change_has_its_time_from_when_the_window_is_seen_to_be_over() {
+    let (mut watchdog, install, observed) = resting(None);
+    watchdog.changing.waited = Some(clock::now() - time::Duration::minutes(6));
+    watchdog.changing.waits = true;
+    assert_eq!(failed(&mut watchdog, &install, &observed).await, None);
+    assert!(!watchdog.changing.waits);
+    watchdog.changing.waited = Some(clock::now() - time::Duration::minutes(6));
+    assert_eq!(failed(&mut watchdog, &install, &observed).await, Some(7));
 }
 
 /// Of what somebody takes away no field has another writer: how it was wanted before tells that it is his doing.
@@ -140,6 +170,10 @@ fn what_need_not_wait_for_a_window_has_its_time_from_the_beginning() {
     assert_eq!(is_old(&changing, 300), [false, true]);
     assert_eq!(is_old(&changing, 1_199), [false, true]);
     assert_eq!(is_old(&changing, 1_200), [true, true]);
+    // It was not looked at since, and waits still.
+    changing.waits = true;
+    assert_eq!(is_old(&changing, 1_200), [false, true]);
+    changing.waits = false;
     changing.held = Some(at(1_000));
     assert_eq!(is_old(&changing, 1_299), [false, false]);
 }
