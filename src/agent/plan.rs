@@ -42,6 +42,7 @@ pub mod quarantine;
 pub mod redis;
 pub mod remade;
 pub mod replace;
+pub mod retry;
 pub mod rights;
 pub mod scene;
 pub mod server;

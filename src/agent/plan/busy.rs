@@ -212,6 +212,7 @@ impl History {
         self.saw_operation(now, install, observed);
         self.saw_automated(install, observed);
         self.saw_rights(observed);
+        self.saw_complaints(now, install, observed);
         self.saw_exits(now, install, observed);
         self.saw_silence(now, install, observed);
         self.saw_dropped(now, &ownership::taken(install, observed), observed);

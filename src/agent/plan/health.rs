@@ -268,7 +268,12 @@ fn complained(
         EngineKind::Flux => {
             let mends = found.iter().any(|f| f.object == install.secret);
             let old = mends || !is_said_anew(history, live);
-            let said = not_ready(id, live);
+            let words = said(live).or_else(|| history.complained(id, live));
+            let said = words.map(|(class, text)| Finding {
+                // What is done about a Secret is done to that.
+                reported: class == Class::GitSecretBad,
+                ..Finding::new(class, id, text)
+            });
             found.extend(said.filter(|f| f.class != Class::GitSecretBad || !old));
         }
         EngineKind::Argocd => application(now, install, history, (id, live), found),
@@ -321,23 +326,20 @@ pub(super) fn wedged(id: &ObjectId, probe: Probe) -> Finding {
 }
 
 /// What a root complains of, whoever is to blame.
-pub(super) fn complaints(install: &Install, id: &ObjectId, live: &Object) -> Vec<(Class, String)> {
+pub(super) fn complaints(install: &Install, live: &Object) -> Vec<(Class, String)> {
     match install.traits.kind {
         EngineKind::Flux => {
-            let said = not_ready(id, live).map(|f| (f.class, f.evidence));
-            said.into_iter().collect()
+            said(live).into_iter().collect()
         }
         EngineKind::Argocd => argocd::faults(live).collect(),
     }
 }
 
-fn not_ready(id: &ObjectId, live: &Object) -> Option<Finding> {
+/// What a root of Flux' says that it is not ready for.
+pub(super) fn said(live: &Object) -> Option<(Class, String)> {
     let (status, reason, message) = live.condition("Ready")?;
     let class = root_fault(reason, message).filter(|_| status == "False")?;
-    let mut finding = Finding::new(class, id, format!("{reason}: {message}"));
-    // What is done about a Secret is done to that.
-    finding.reported = class == Class::GitSecretBad;
-    Some(finding)
+    Some((class, format!("{reason}: {message}")))
 }
 
 /// Whether a root has looked since something was last written: until then its words may be about what was before that.

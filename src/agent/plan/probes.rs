@@ -48,6 +48,9 @@ const LATE: Duration = health::WEDGED.saturating_add(Duration::SECOND);
 
 /// Host keys that a Pod mounts reach it a moment after they were written, or in a minute or two.
 const MOUNTED: Duration = Duration::minutes(2);
+/// Until then Argo CD is asked so often even though it answers: for three minutes it keeps to itself that it cannot read the
+/// catalog (`--repo-error-grace-period-seconds`), and it looks by itself after as long.
+const UNSURE: Duration = Duration::seconds(30);
 
 /// Probes that are due: after a heal, now and then, when the engine should have looked by itself and has not, when the agent
 /// reads the catalog again, and when the hub says that it moved.
@@ -64,6 +67,7 @@ pub fn probes(
     ) else {
         return (Vec::new(), now + every);
     };
+    let argocd = install.traits.kind == EngineKind::Argocd;
     let changed = quarantine::changed(install, observed);
     let mounts = history.host_keys.is_some_and(|at| now - at < MOUNTED);
     let due = |live: &Object| {
@@ -80,7 +84,8 @@ pub fn probes(
         let ahead = probe.sent > now;
         // The look that was asked for may have come before the keys: by itself Argo CD looks a minute later.
         let unread = !probe.answered || argocd::doubts_host(live);
-        let unread = mounts && unread && now - probe.sent >= SPACING;
+        let pause = if argocd && !unread { UNSURE } else { SPACING };
+        let unread = mounts && (unread || argocd) && now - probe.sent >= pause;
         let again = by_own_look(install, observed, live, probe.sent);
         unproven || ahead || unread || (old || again) && is_over(live, probe)
     };
@@ -92,7 +97,6 @@ pub fn probes(
         health::can_answer(install, observed),
         moved(install, observed, history),
     );
-    let argocd = install.traits.kind == EngineKind::Argocd;
     let answered = source.probe().is_some_and(|p| p.answered);
     let fetched = answered && (argocd || source.is_true("Ready"));
     // What keeps source-controller from Git keeps kustomize-controller from no answer.
@@ -202,7 +206,7 @@ fn soonest(
 
 /// Whether a root says that the Git host is away or does not let it in.
 fn cannot_read(install: &Install, live: &Object) -> bool {
-    let complaints = health::complaints(install, &install.source, live);
+    let complaints = health::complaints(install, live);
     complaints.iter().any(|(class, _)| {
         matches!(
             class,

@@ -9,6 +9,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::exits::Exits;
 use super::history::AGAIN;
+use super::retry::Complaint;
 use super::silence::Silence;
 use super::state::{History, Past, Saved};
 
@@ -79,6 +80,7 @@ impl History {
             down,
             vain,
             kept,
+            complaints,
             silent,
             exits,
             without,
@@ -104,6 +106,7 @@ impl History {
             .chain(vain.values_mut().flatten())
             .chain(kept.values_mut().flat_map(|(_, times)| times))
             .chain(saved.values_mut().flatten().flat_map(Saved::times))
+            .chain(complaints.values_mut().map(Complaint::time))
             .chain(silent.values_mut().flat_map(Silence::times))
             .chain(exits.values_mut().flat_map(Exits::times));
         (restore_after.values_mut(), been)

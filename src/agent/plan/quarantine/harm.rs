@@ -147,7 +147,7 @@ pub(super) fn blamed(
         let said = observed.objects.get(root)?;
         let unread = argocd::unread_settings(said, now).map(str::to_owned);
         let unread = unread.map(|text| (Class::EngineConfigBroken, text));
-        let all = health::complaints(install, root, said).into_iter();
+        let all = health::complaints(install, said).into_iter();
         let mut all = all.chain(unread.filter(|_| root.kind == Kind::Application));
         let (_, text) = all.find(|(class, text)| disturbs(id, *class, text))?;
         let after = match root.kind {

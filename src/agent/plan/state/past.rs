@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use crate::agent::plan::change::{Ailing, Before};
 use crate::agent::plan::exits::Exits;
 use crate::agent::plan::fault::{Class, Key};
+use crate::agent::plan::retry::Complaint;
 use crate::agent::plan::silence::Silence;
 use crate::agent::plan::steps::Action;
 use crate::bundle::ObjectId;
@@ -104,6 +105,8 @@ pub struct History {
     pub voided: BTreeMap<ObjectId, BTreeSet<String>>,
     /// What of the engine its version in Git does without, since the last snapshot, and since when that is known.
     pub without: BTreeMap<ObjectId, OffsetDateTime>,
+    /// What roots of Flux' complained of, as far as they have not said anything else since.
+    pub complaints: BTreeMap<ObjectId, Complaint>,
     /// Roots and canaries whose controllers owe an answer.
     pub silent: BTreeMap<ObjectId, Silence>,
     /// What roots had of the catalog's faults when no change of the engine was under way.

@@ -82,6 +82,28 @@ fn host_keys_that_were_just_written_are_asked_for_until_they_are_read() {
     assert!(nudged(&cluster));
 }
 
+/// W2: an answer may be of a look that met the old keys, which Argo CD says nothing of for three minutes.
+#[test]
+fn an_answer_is_not_believed_while_host_keys_are_on_their_way() {
+    let mut cluster = working();
+    let root = cluster.install.sync.clone();
+    let written = cluster.now;
+    cluster.history.host_keys = Some(written);
+    let mut asked = Vec::new();
+    for second in 1..200 {
+        cluster.now = written + Duration::seconds(second);
+        let plan = cluster.plan();
+        if plan.steps.iter().any(|s| s.action == Action::Nudge) {
+            asked.push(second);
+            let live = cluster.objects.get_mut(&root).unwrap();
+            live.fields["metadata"]["annotations"][PROBED_AT] = json!(rfc3339(cluster.now));
+            cluster.says(&json!({"reconciledAt": rfc3339(cluster.now)}));
+        }
+    }
+    // The answer that is there is five seconds old.
+    assert_eq!(asked, [25, 55, 85, 115]);
+}
+
 /// A controller that should have looked by itself and has not is asked before the next probe is due.
 #[test]
 fn a_stale_root_is_asked_at_once() {
