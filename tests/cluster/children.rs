@@ -230,13 +230,13 @@ fn diagnosed(world: &World, well: bool) -> Vec<Value> {
         .collect()
 }
 
-fn condition(view: &Value, kind: &str) -> Value {
+pub(crate) fn condition(view: &Value, kind: &str) -> Value {
     let all = view["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.into_iter().find(|c| c["type"] == json!(kind));
     found.unwrap_or_default()
 }
 
-fn holds(world: &World, kind: &str, status: &str) -> bool {
+pub(crate) fn holds(world: &World, kind: &str, status: &str) -> bool {
     let view = world.hub.try_json(&["cluster", "show", CLUSTER]);
     view.is_ok_and(|v| condition(&v, kind)["status"] == json!(status))
 }

@@ -12,7 +12,8 @@ use crate::versions::{in_force, variant};
 const NOTIFICATION: &str = "notification-controller";
 const FLAG: &str = "--events-addr=";
 /// As the release's manifest has it.
-const SINK: &str = "--events-addr=http://notification-controller.flux-system.svc.cluster.local./";
+pub(crate) const SINK: &str =
+    "--events-addr=http://notification-controller.flux-system.svc.cluster.local./";
 
 /// Stands in for notification-controller where the lab has none: it takes no event, and says so at once.
 const STAND_IN: &str = r#"---
@@ -67,7 +68,7 @@ fn without_sink(text: &str) -> String {
     addressed(&kept.collect::<Vec<_>>().join("\n---\n"))
 }
 
-fn with_sink(text: &str) -> String {
+pub(crate) fn with_sink(text: &str) -> String {
     let has = text.split("\n---\n").any(|d| is_of_sink(&d));
     let more = if has { "" } else { STAND_IN };
     addressed(text) + more

@@ -19,6 +19,7 @@ mod boundaries;
 mod cascade;
 mod chaos;
 mod children;
+mod domain;
 mod events;
 mod figures;
 mod foreign;
@@ -30,6 +31,7 @@ mod impersonation;
 mod keys;
 mod kubectl;
 mod line;
+mod named;
 #[path = "../it/postgres.rs"]
 #[allow(dead_code, reason = "the in-process tests do more with it")]
 mod postgres;

@@ -11,6 +11,7 @@ use crate::support::place::{lab, output, run};
 use crate::support::world::{self, CLUSTER, FLUX, World, kustomization};
 use crate::support::{figure, seconds, shown, until};
 
+mod beside;
 mod cut;
 
 const MIRROR: &str = "mirror.lab.test/of/flux";

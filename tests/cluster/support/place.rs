@@ -22,8 +22,15 @@ pub(crate) struct Place {
 
 impl Place {
     /// Brings a lab up, unless a cluster is given. `audit` is where its API server shall write its audit log.
-    /// `kubelet_sync` is how often its kubelet looks at each Pod, `own` what the API server has of flags beside those for the log.
-    pub(crate) fn open(name: &str, audit: &Path, kubelet_sync: &str, own: &str) -> Self {
+    /// `kubelet_sync` is how often its kubelet looks at each Pod, `own` what the API server has of flags beside those for the log, and
+    /// `domain` that of its Services.
+    pub(crate) fn open(
+        name: &str,
+        audit: &Path,
+        kubelet_sync: &str,
+        own: &str,
+        domain: &str,
+    ) -> Self {
         if let Some(kubeconfig) = var("LINESMAN_TEST_KUBECONFIG") {
             let need = |key: &str| {
                 var(key).unwrap_or_else(|| panic!("with LINESMAN_TEST_KUBECONFIG, set {key} too"))
@@ -50,7 +57,8 @@ impl Place {
         run(lab()
             .args(["up", name])
             .env(FLAGS, &flags)
-            .env("LINESMAN_LAB_KUBELET_SYNC", kubelet_sync));
+            .env("LINESMAN_LAB_KUBELET_SYNC", kubelet_sync)
+            .env("LINESMAN_LAB_CLUSTER_DOMAIN", domain));
         let env = run(lab().args(["env", name]));
         let value = |key: &str| {
             let line = env.lines().find_map(|l| l.strip_prefix(&format!("{key}=")));

@@ -37,6 +37,12 @@ pub(crate) const CLASSIC: &str = "classic";
 /// Its flag: of two that name a gate, the API server heeds the last.
 const WITHOUT_CONSTRAINED: &str = "--feature-gates=ConstrainedImpersonation=false";
 
+/// The world whose Services are below another domain than nearly every cluster's.
+pub(crate) const OTHER_DOMAIN: &str = "domain";
+/// That domain.
+pub(crate) const DOMAIN: &str = "corp.internal";
+const USUAL_DOMAIN: &str = "cluster.local";
+
 pub(crate) struct World {
     /// `flux` or `argocd`.
     pub(crate) engine: &'static str,
@@ -151,10 +157,15 @@ impl World {
         } else {
             ""
         };
-        let place = Place::open(&lab, &audit, sync, flags);
+        let domain = if name == OTHER_DOMAIN {
+            DOMAIN
+        } else {
+            USUAL_DOMAIN
+        };
+        let place = Place::open(&lab, &audit, sync, flags, domain);
         // Names work in the lab only; an agent on this machine needs the address, and so does who comes to one replica, whose
         // certificate is for the URL alone.
-        let outside = ["kills", "argokills", "errors", "cut", "replicas"]
+        let outside = ["kills", "argokills", "cut", "replicas"]
             .contains(&name.trim_end_matches(char::is_numeric));
         let named = if outside || place.lab.is_none() {
             place.host.as_str()

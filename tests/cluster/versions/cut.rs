@@ -18,7 +18,7 @@ const NEXT: &str = "2.90.0";
 const BROKEN: &str = "2.91.0";
 const CONTROLLER: &str = "kustomize-controller";
 /// Heals of what a change brings: it is no fault, whoever ends it.
-const DRIFT: [&str; 5] = [
+pub(super) const DRIFT: [&str; 5] = [
     "BadImage",
     "ObjectAltered",
     "ReadyButUseless",
@@ -230,7 +230,7 @@ impl Versions {
 }
 
 /// The change is over, at the hub and in the cluster; how long that took.
-fn ended(world: &World, what: &str, version: &str) -> Duration {
+pub(super) fn ended(world: &World, what: &str, version: &str) -> Duration {
     let words = format!("flux {version} ");
     let map = path("v1", "ConfigMap", "linesman", "linesman-change");
     let look = || {
@@ -248,7 +248,7 @@ fn ended(world: &World, what: &str, version: &str) -> Duration {
 }
 
 /// What the agent says of the engine's version.
-fn current(world: &World) -> Result<Value, String> {
+pub(super) fn current(world: &World) -> Result<Value, String> {
     let view = world.hub.try_json(&["cluster", "show", CLUSTER])?;
     let all = view["conditions"].as_array().cloned().unwrap_or_default();
     let mut all = all.into_iter();
