@@ -283,11 +283,11 @@ fn a_fix_is_applied_although_the_broken_commit_is_still_tried() {
     settle(&world);
 }
 
-/// W30, W23: for three minutes, in each of which Argo CD looks by itself and some of which the agent asks.
+/// W30, W23: for a minute, in which Argo CD looks by itself.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_idle_agent_is_small_and_quiet_with_argo_cd_too() {
-    small_and_quiet(&world::adopted_argocd(), 3);
+    small_and_quiet(&world::adopted_argocd(), 1);
 }
 
 /// W4, W30: what is installed is what is pinned, and its Pods meet Pod Security `restricted`.

@@ -1,5 +1,5 @@
-//! H6, W3, W27, W42: the agent is killed at every boundary of the adoption and of a key's rotation, and converges with one key
-//! registered.
+//! H6, W3, W25, W27, W42: the agent is killed at every boundary of the adoption and of a key's rotation, and converges with one key
+//! registered; then the API server lies to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,17 @@ use linesman::wire::report::StepName;
 pub(crate) mod errors;
 mod replicas;
 
-/// H6, W3, W27. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
+/// H6, W3, W25, W27, F56. The agent runs as a process on this machine, with its own ServiceAccount's rights, so that a kill costs no
 /// back-off of the kubelet: one adoption meets a kill after each of its ten steps, and before each that the agent begins by
 /// itself. The other four are read off the cluster: the end of one is the beginning of the next.
 #[test]
 #[ignore = "needs a real cluster: make test"]
-fn an_agent_killed_at_every_boundary_of_the_adoption_converges() {
+fn an_agent_that_is_killed_and_lied_to_adopts_flux_and_mends_it() {
     let world = World::open("kills");
     let kubeconfig = adopted_over_kills(&world);
     a_deploy_key_is_replaced_over_kills(&world, &kubeconfig);
+    // By the name of the agents before, with whose Lease it goes on at once.
+    errors::lied_to(&world);
     replicas::one_acts_and_another_takes_over(&world);
     // Two labs at once, and nothing of this one is left.
     let lab = world.place.lab().to_owned();

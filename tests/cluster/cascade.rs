@@ -1,7 +1,8 @@
 //! The most important promise: no fault, and no repair, makes an engine prune what it brought (W11, W34). A CRD of the
 //! sync objects is deleted over and over while 200 objects hang on them, each of which its sync object would prune:
 //! with the admission policy in place, with the deletion allowed, and with the policy removed first, where only the agent's
-//! second line is left.
+//! second line is left. At last the sync objects themselves go. It takes minutes to bring them all, so one test of each engine does
+//! all of that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -25,9 +26,11 @@ mod tally;
 mod unguarded;
 mod whole;
 
+use numbers::deleted_in_numbers;
 pub(crate) use resumed::goes_on;
 use sync::Sync;
 use tally::{Tally, assert_kept, kept, tell};
+use unguarded::second_line;
 
 const LABEL: &str = "linesman-test/cascade";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman-test/cascade";
@@ -48,24 +51,70 @@ fn applications() -> usize {
     if runs() > 1 { 50 } else { 20 }
 }
 
-/// W11: `kubectl delete crd kustomizations…` over 50 Kustomizations that prune.
+/// W11: `kubectl delete crd kustomizations…` over 50 Kustomizations that prune, also without the guard policy; then the
+/// Kustomizations are deleted in numbers.
 #[test]
 #[ignore = "needs a real cluster: make test"]
-fn no_workload_is_pruned_when_the_crd_of_the_kustomizations_is_deleted() {
-    nothing_is_pruned(&world::adopted());
+fn what_the_kustomizations_brought_stays_when_their_crd_or_they_are_deleted() {
+    let world = world::adopted();
+    let (crd, sync) = crd_of(&world);
+    brought(&world, &sync);
+    judged(&proof(&world, crd, &sync));
+    second_line(&world, crd, &sync).judged();
+    deleted_in_numbers(&world, "kustomizations", &sync);
 }
 
-/// W34: the same with Argo CD, over 20 Applications whose finalizer prunes, or 50 in `make chaos`.
+/// W11, W34: the same with Argo CD, over 20 Applications whose finalizer prunes, or 50 in `make chaos`, which has them without the
+/// guard policy, too.
 #[test]
 #[ignore = "needs a real cluster: make test"]
-fn no_workload_is_pruned_when_the_crd_of_the_applications_is_deleted() {
-    nothing_is_pruned(&world::adopted_argocd());
+fn what_the_applications_brought_stays_when_their_crd_or_they_are_deleted() {
+    let world = world::adopted_argocd();
+    let (crd, sync) = crd_of(&world);
+    brought(&world, &sync);
+    judged(&proof(&world, crd, &sync));
+    deleted_in_numbers(&world, "applications", &sync);
 }
 
 /// The CRD of the engine's sync objects, over as many of them as there are to be.
 pub(crate) fn nothing_is_pruned(world: &World) {
     let (crd, sync) = crd_of(world);
-    proof(world, crd, &sync);
+    brought(world, &sync);
+    let tally = proof(world, crd, &sync);
+    removed(world, &sync);
+    judged(&tally);
+}
+
+/// By one commit.
+fn brought(world: &World, sync: &Sync) {
+    settle(world);
+    sync.push(world);
+    until("200 workload objects are there", seconds(300), || {
+        workloads(world).len() == OBJECTS
+    });
+}
+
+/// What a deletion would take is there, and each sync object knows what it brought: else it would leave that behind.
+fn whole_again(world: &World, sync: &Sync) {
+    until("200 workload objects are there", seconds(300), || {
+        workloads(world).len() == OBJECTS
+    });
+    until(
+        "all sync objects know what they brought",
+        seconds(300),
+        || sync.all_know(world),
+    );
+}
+
+/// By one commit, too: what they brought goes with them.
+fn removed(world: &World, sync: &Sync) {
+    whole_again(world, sync);
+    // Empty and valid.
+    world.push(&sync.file(), "# nothing\n");
+    until("the catalog's objects are gone", seconds(300), || {
+        workloads(world).is_empty()
+    });
+    settle(world);
 }
 
 fn crd_of(world: &World) -> (&'static str, Sync) {
@@ -102,12 +151,7 @@ fn gone(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> BT
     gone.map(|(name, _)| name.clone()).collect()
 }
 
-fn proof(world: &World, crd: &str, sync: &Sync) {
-    settle(world);
-    sync.push(world);
-    until("200 workload objects are there", seconds(300), || {
-        workloads(world).len() == OBJECTS
-    });
+fn proof(world: &World, crd: &str, sync: &Sync) -> Tally {
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}");
     refused(world, &path);
     let mut tally = Tally::default();
@@ -115,17 +159,10 @@ fn proof(world: &World, crd: &str, sync: &Sync) {
         past_the_policy(world, &path, sync, run, &mut tally);
     }
     tell(world, crd, sync.count, &mut tally);
-    until(
-        "all sync objects know what they brought",
-        seconds(300),
-        || sync.all_know(world),
-    );
-    // Empty and valid: what it brought goes with it.
-    world.push(&sync.file(), "# nothing\n");
-    until("the catalog's objects are gone", seconds(300), || {
-        workloads(world).is_empty()
-    });
-    settle(world);
+    tally
+}
+
+fn judged(tally: &Tally) {
     let (lost, with_loss) = (tally.lost, tally.runs_with_loss);
     let told = format!("{lost} objects were lost in {with_loss} of {} runs", runs());
     assert_kept(lost, with_loss, &told);

@@ -17,7 +17,7 @@ mod old;
 
 use load::Load;
 pub(crate) use load::failed_fetches;
-pub(crate) use lost::lost_and_readopted;
+pub(crate) use lost::{lost_and_readopted, lost_beside_the_agent};
 use old::Old;
 
 /// Heals of what the agent changes on purpose.

@@ -363,7 +363,7 @@ fn heals_meanwhile(world: &World, told: &str, by: &str) {
     );
 }
 
-/// H50, F49
+/// H50, F49; what else may be wrong with an image, and without the hub: `make chaos`.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_image_that_works_takes_over_and_one_that_does_not_goes_back() {
@@ -371,6 +371,5 @@ fn an_image_that_works_takes_over_and_one_that_does_not_goes_back() {
     forwards(&world);
     dies(&world);
     goes_back(&mut world, NOWHERE, "image that nobody has", "hub there");
-    goes_back(&mut world, SILENT, "silent image", "hub stopped");
     world.close();
 }

@@ -1,15 +1,15 @@
 //! What is the same with either engine, done on Argo CD: each of these is a test of Flux, too.
 
 use crate::healing::{settle, times_are_exported, told_of_and_mended};
-use crate::keys::{lost_and_readopted, revoked_and_readopted};
+use crate::keys::{lost_beside_the_agent, revoked_and_readopted};
 use crate::support::world;
 use crate::windows::{outlasts_its_window, paused_and_resumed};
 
-/// W30, H14, H15
+/// W30, H14; the rest of it takes minutes with Argo CD: `make chaos`.
 #[test]
 #[ignore = "needs a real cluster: make test"]
-fn lost_keys_come_back_and_the_cluster_stays_the_same() {
-    lost_and_readopted(&world::adopted_argocd());
+fn lost_keys_are_written_again_by_the_agent() {
+    lost_beside_the_agent(&world::adopted_argocd());
 }
 
 /// W30, H17

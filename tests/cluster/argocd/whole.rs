@@ -6,10 +6,13 @@ use serde_json::json;
 
 use super::commits::{is_there, push_map};
 use super::hangs::{controller_hangs, repo_server_hangs};
+use super::keys::beside_a_stock_kubelet;
 use super::roots::{push_elsewhere, root_deleted_or_changed};
 use super::slow::{comes_to_its_end, commit, runs};
 use crate::blocked::pods_of_engine;
+use crate::figures::small_and_quiet;
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads, works};
+use crate::keys::lost_and_readopted;
 use crate::support::api::path;
 use crate::support::argocd::root;
 use crate::support::audit::Mark;
@@ -118,4 +121,25 @@ fn a_root_deleted_or_changed_is_mended_without_the_hub_too() {
         of("RootDeleted") && of("SourceAltered")
     });
     settle(&world);
+}
+
+/// W30, W23: for three minutes, in each of which Argo CD looks by itself and some of which the agent asks.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_idle_agent_stays_small_and_quiet() {
+    small_and_quiet(&world::adopted_argocd(), 3);
+}
+
+/// W30, H14, H15
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn lost_keys_come_back_and_the_cluster_stays_the_same() {
+    lost_and_readopted(&world::adopted_argocd());
+}
+
+/// W30, W2, H18: Argo CD says that it does not know the key, which takes it minutes, and Pods that hear of another one late have it.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_changed_host_key_of_which_argo_cd_has_told_is_accepted() {
+    beside_a_stock_kubelet(true);
 }

@@ -4,39 +4,16 @@ use std::time::{Duration, Instant};
 
 use linesman::clock;
 
-use super::{OBJECTS, Sync, cut_since, gone, workloads};
+use super::{OBJECTS, Sync, cut_since, gone, removed, whole_again, workloads};
 use crate::healing::{LIMIT, settle};
 use crate::support::audit::Mark;
-use crate::support::world::{self, FLUX, World, kustomization};
+use crate::support::world::{FLUX, World, kustomization};
 use crate::support::{eventually, figure, seconds, shown, until};
 
-/// W11: 50 Kustomizations that Git brings are deleted one after the other, as by `kubectl delete --all`. What the engine
-/// had not pruned by the third one stays; all come back. When a commit removes them, no right is touched.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn sync_objects_deleted_in_numbers_prune_little_and_a_commit_prunes_all() {
-    let world = world::adopted();
-    let lost = deleted_in_numbers(&world, "kustomizations", &Sync { count: 50 });
-    // All would be lost without the guard.
-    assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
-}
-
-/// W11: the same with Argo CD, over 20 Applications.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn applications_deleted_in_numbers_prune_little_and_a_commit_prunes_all() {
-    let world = world::adopted_argocd();
-    let lost = deleted_in_numbers(&world, "applications", &Sync { count: 20 });
-    assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
-}
-
-/// Returns how many objects were lost.
-fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) -> usize {
-    settle(world);
-    sync.push(world);
-    until("200 workload objects are there", seconds(300), || {
-        workloads(world).len() == OBJECTS
-    });
+/// W11: what Git brings is deleted one after the other, as by `kubectl delete --all`. What the engine had not pruned by the third one
+/// stays; all come back. When a commit removes them at last, no right is touched.
+pub(super) fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) {
+    whole_again(world, sync);
     settle(world);
     if world.engine == FLUX {
         until(
@@ -81,22 +58,17 @@ fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) -> usize {
         "",
         format!("{} ms", cut.as_millis()),
     );
-    until("200 workload objects are there", seconds(300), || {
-        workloads(world).len() == OBJECTS
-    });
+    whole_again(world, sync);
     settle(world);
     let mark = Mark::now(&world.audit);
-    world.push(&sync.file(), "# nothing\n");
-    until("the catalog's objects are gone", seconds(300), || {
-        workloads(world).is_empty()
-    });
-    settle(world);
+    removed(world, sync);
     assert_eq!(
         cut_after(&mark, resource),
         None,
         "a commit's own deletions cost the engine its rights"
     );
-    lost
+    // All would be lost without the guard.
+    assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
 }
 
 /// Whether the root was done with its commit more than ten seconds ago: what goes before that is taken for the commit's wish.

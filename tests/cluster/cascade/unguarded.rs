@@ -1,63 +1,54 @@
 //! The policy and its binding are really gone when the CRD is deleted, and not only told to allow it: what the second line saves
-//! by itself, and, where there is no agent either, what it saves that from.
+//! by itself, and, where there is no agent either, what it saves that from (in `make chaos`).
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{OBJECTS, Sync, assert_kept, crd_of, cut, gone, kept, runs, workloads};
+use super::{OBJECTS, Sync, assert_kept, cut, gone, kept, runs, whole_again, workloads};
 use crate::guard::{BINDING, POLICY};
 use crate::healing::{LIMIT, on_record, settle, since};
 use crate::keys::{start_agent, stop_agent};
 use crate::line::agent_pid;
 use crate::support::audit::Mark;
 use crate::support::place::run;
-use crate::support::world::{self, World};
+use crate::support::world::World;
 use crate::support::{eventually, figure, seconds, shown, until};
 
-/// W11, guard policy off: 50 Kustomizations that prune.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn the_second_line_alone_keeps_what_the_kustomizations_brought() {
-    second_line(&world::adopted());
+/// What the runs without the policy came to.
+pub(super) struct Outcome {
+    lost: usize,
+    with_loss: usize,
+    /// Of one run without an agent.
+    unaided: Option<usize>,
 }
 
-pub(super) fn second_line(world: &World) {
-    let (crd, sync) = crd_of(world);
+impl Outcome {
+    pub(super) fn judged(&self) {
+        let (lost, with_loss) = (self.lost, self.with_loss);
+        let runs = runs();
+        let told = format!("{lost} objects were lost in {with_loss} of {runs} runs");
+        if let Some(unaided) = self.unaided {
+            let told = format!("{told}, {unaided} without an agent");
+            // Else all of this proves nothing.
+            assert!(unaided * 2 > OBJECTS, "{told}");
+        }
+        assert_kept(lost, with_loss, &told);
+    }
+}
+
+/// W11, guard policy off, over what the catalog has brought. That all would be lost without an agent is not shown each time.
+pub(super) fn second_line(world: &World, crd: &str, sync: &Sync) -> Outcome {
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}");
-    settle(world);
-    sync.push(world);
-    let unaided = without_an_agent(world, &path, &sync);
+    let unaided = (runs() > 1).then(|| without_an_agent(world, &path, sync));
     let all: Vec<Run> = (1..=runs())
-        .map(|n| without_the_policy(world, &path, &sync, n))
+        .map(|n| without_the_policy(world, &path, sync, n))
         .collect();
     tell(world, crd, unaided, &all);
-    let lost: usize = all.iter().map(|run| run.lost).sum();
-    let with_loss = all.iter().filter(|run| run.lost > 0).count();
-    whole_again(world, &sync);
-    world.push(&sync.file(), "# nothing\n");
-    until("the catalog's objects are gone", seconds(300), || {
-        workloads(world).is_empty()
-    });
-    settle(world);
-    let runs = runs();
-    let told = format!(
-        "{lost} objects were lost in {with_loss} of {runs} runs, {unaided} without an agent"
-    );
-    // Else all of this proves nothing.
-    assert!(unaided * 2 > OBJECTS, "{told}");
-    assert_kept(lost, with_loss, &told);
-}
-
-/// What a deletion would take is there, and each sync object knows what it brought: else it would leave that behind.
-fn whole_again(world: &World, sync: &Sync) {
-    until("200 workload objects are there", seconds(300), || {
-        workloads(world).len() == OBJECTS
-    });
-    until(
-        "all sync objects know what they brought",
-        seconds(300),
-        || sync.all_know(world),
-    );
+    Outcome {
+        lost: all.iter().map(|run| run.lost).sum(),
+        with_loss: all.iter().filter(|run| run.lost > 0).count(),
+        unaided,
+    }
 }
 
 /// Takes policy and binding away while the agent cannot make them again, until the API server has none in force: it would let
@@ -166,7 +157,7 @@ fn signal(name: &str, pid: u32) {
     run(Command::new("kill").args([name, &pid.to_string()]));
 }
 
-fn tell(world: &World, crd: &str, unaided: usize, all: &[Run]) {
+fn tell(world: &World, crd: &str, unaided: Option<usize>, all: &[Run]) {
     let count = all.len();
     let kind = crd.split('.').next().unwrap();
     let lost: usize = all.iter().map(|run| run.lost).sum();
@@ -177,13 +168,15 @@ fn tell(world: &World, crd: &str, unaided: usize, all: &[Run]) {
         (of[count / 2], of[count - 1])
     };
     let said = |what: &str, bar: &str, value: String| figure("W11", &world.case(what), bar, value);
-    said(
-        &format!(
-            "CRD {kind} deleted under {OBJECTS} objects, neither guard policy nor agent: objects lost"
-        ),
-        "",
-        unaided.to_string(),
-    );
+    if let Some(unaided) = unaided {
+        said(
+            &format!(
+                "CRD {kind} deleted under {OBJECTS} objects, neither guard policy nor agent: objects lost"
+            ),
+            "",
+            unaided.to_string(),
+        );
+    }
     said(
         &format!(
             "{count} times CRD {kind} deleted under {OBJECTS} objects, guard policy removed first: objects lost"

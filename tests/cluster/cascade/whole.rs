@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::unguarded::second_line;
-use super::{LABEL, OBJECTS, Sync, assert_kept, cut, gone, kept, runs, workloads};
+use super::{
+    LABEL, OBJECTS, Sync, assert_kept, brought, crd_of, cut, gone, kept, removed, runs, workloads,
+};
 use crate::healing::{LIMIT, settle};
 use crate::support::argocd::application;
 use crate::support::audit::Mark;
@@ -46,7 +48,12 @@ fn no_workload_is_pruned_when_the_crd_of_the_application_sets_is_deleted() {
 #[test]
 #[ignore = "takes minutes: make chaos"]
 fn the_second_line_alone_keeps_what_the_applications_brought() {
-    second_line(&world::adopted_argocd());
+    let world = world::adopted_argocd();
+    let (crd, sync) = crd_of(&world);
+    brought(&world, &sync);
+    let outcome = second_line(&world, crd, &sync);
+    removed(&world, &sync);
+    outcome.judged();
 }
 
 const CHART: &str = "apiVersion: v2\nname: maps\nversion: 0.1.0\n";

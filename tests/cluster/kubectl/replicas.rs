@@ -31,7 +31,7 @@ fn a_line_at_another_replica_serves_kubectl() {
     logs_follow(&site);
     sessions::exec_works(&site);
     sessions::attach_works(&site);
-    sessions::cp_works(&site, 64, ", at another replica");
+    sessions::cp_works(&site, 16, ", at another replica");
     sessions::port_forward_works(&site);
     // All of it went by the one line that the other replica has.
     let after = site.line_there();

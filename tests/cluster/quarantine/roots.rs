@@ -299,12 +299,20 @@ fn a_commit_that_rewrites_the_root_application_is_held_back_and_the_next_one_arr
     catalog.world.close();
 }
 
-/// F29, W18: a commit that has the root not sync any more would be the last that arrives; what a person stops stays so.
+/// F24, F29, W18: a commit that has the root not sync any more would be the last that arrives, and so would one with other host keys
+/// than the hub's; what a person stops stays so.
 #[test]
 #[ignore = "needs a real cluster: make test"]
-fn a_commit_that_stops_the_root_application_is_held_back_and_a_person_may_stop_it() {
+fn a_commit_that_stops_the_root_application_or_has_other_host_keys_is_held_back() {
     let catalog = Catalog::adopted(World::open_with("argostopped", ARGOCD));
     catalog.rewritten(0, "syncPolicy/automated", &Value::Null, ["second", "third"]);
+    stopped_by_kubectl(&catalog);
+    catalog.distrusted(["fourth", "fifth"]);
+    catalog.world.close();
+}
+
+/// F29: what a person stops is shown, and not mended.
+fn stopped_by_kubectl(catalog: &Catalog) {
     let world = &catalog.world;
     let known = on_record(world);
     let stop = json!({ "spec": { "syncPolicy": { "automated": null } } });
@@ -322,14 +330,4 @@ fn a_commit_that_stops_the_root_application_is_held_back_and_a_person_may_stop_i
     world.function(seconds(120));
     let altered = |heal: &Value| heal["class"] == "SourceAltered";
     assert!(!since(world, &known).iter().any(altered), "it was mended");
-    catalog.world.close();
-}
-
-/// F24, W18
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn a_commit_with_other_host_keys_is_held_back_from_argo_cd() {
-    let catalog = Catalog::adopted(World::open_with("argokeys", ARGOCD));
-    catalog.distrusted(["second", "third"]);
-    catalog.world.close();
 }
