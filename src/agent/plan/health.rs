@@ -328,9 +328,7 @@ pub(super) fn wedged(id: &ObjectId, probe: Probe) -> Finding {
 /// What a root complains of, whoever is to blame.
 pub(super) fn complaints(install: &Install, live: &Object) -> Vec<(Class, String)> {
     match install.traits.kind {
-        EngineKind::Flux => {
-            said(live).into_iter().collect()
-        }
+        EngineKind::Flux => said(live).into_iter().collect(),
         EngineKind::Argocd => argocd::faults(live).collect(),
     }
 }
