@@ -202,7 +202,9 @@ pub(super) fn refused(
     findings: &[Finding],
 ) -> Vec<Step> {
     let mut steps = Vec::new();
-    let refusals = findings.iter().filter(|f| f.class == Class::ApplyFailed);
+    // What was said before this try is no second refusal.
+    let said = findings.iter().filter(|f| !f.recalled);
+    let refusals = said.filter(|f| f.class == Class::ApplyFailed);
     for finding in refusals.filter(|f| !held(now, observed, f)) {
         let key = (finding.class, finding.object.clone());
         let tried = history.faults.get(&key).map(|past| &past.attempts[..]);

@@ -51,6 +51,8 @@ pub struct Finding {
     pub fault_at: Option<OffsetDateTime>,
     /// No step against it is safe here, whatever is done about others of its class.
     pub reported: bool,
+    /// It was said before the try that is under way, which may show that it is over: it is there, and nothing is done about it.
+    pub recalled: bool,
 }
 
 impl Finding {
@@ -63,6 +65,7 @@ impl Finding {
             commit: String::new(),
             fault_at: None,
             reported: false,
+            recalled: false,
         }
     }
 

@@ -268,10 +268,13 @@ fn complained(
         EngineKind::Flux => {
             let mends = found.iter().any(|f| f.object == install.secret);
             let old = mends || !is_said_anew(history, live);
-            let words = said(live).or_else(|| history.complained(id, live));
+            let new = said(live);
+            let recalled = new.is_none();
+            let words = new.or_else(|| history.complained(id, live));
             let said = words.map(|(class, text)| Finding {
                 // What is done about a Secret is done to that.
                 reported: class == Class::GitSecretBad,
+                recalled,
                 ..Finding::new(class, id, text)
             });
             found.extend(said.filter(|f| f.class != Class::GitSecretBad || !old));

@@ -1,6 +1,6 @@
-//! What a root of Flux' said last, while it tries again. As each try begins it says that it is neither ready nor not (`MarkUnknown` in
-//! the reconcilers of kustomize-controller and source-controller): a fault that is still there would be over for that moment, and begin
-//! anew with its debounce, at each try, which is once a minute.
+//! What a root of Flux' said last of the catalog, while it tries again. As each try begins it says that it is neither ready nor not
+//! (`MarkUnknown` in kustomize-controller's reconciler): a fault that is still there would be over for that moment, and begin anew with
+//! its debounce, at each try, which is once a minute. It is there, and for that moment nothing is done about it.
 
 use time::{Duration, OffsetDateTime};
 
@@ -30,7 +30,7 @@ impl Complaint {
 }
 
 impl History {
-    /// Notes what each root says is wrong, until it says something else, or has tried for long.
+    /// Notes what each root says is wrong with the catalog, until it says something else, or has tried for long.
     pub(super) fn saw_complaints(
         &mut self,
         now: OffsetDateTime,
@@ -45,7 +45,7 @@ impl History {
             let Some(live) = observed.objects.get(id) else {
                 continue;
             };
-            let complaint = match said(live) {
+            let complaint = match said(live).filter(|(class, _)| class.of_catalog()) {
                 Some((class, text)) => Some(Complaint {
                     class,
                     text,

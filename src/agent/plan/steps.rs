@@ -31,7 +31,7 @@ pub fn steps(
     let mut steps = Vec::new();
     let mut next: Option<OffsetDateTime> = None;
     let guarded = findings.iter().any(|f| prunes(install, f));
-    for finding in findings.iter().filter(|f| !f.reported) {
+    for finding in findings.iter().filter(|f| !f.reported && !f.recalled) {
         let key = if guarded_down(observed, &finding.object) {
             (Class::CrdTerminating, finding.object.clone())
         } else {

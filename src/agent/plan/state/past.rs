@@ -105,7 +105,7 @@ pub struct History {
     pub voided: BTreeMap<ObjectId, BTreeSet<String>>,
     /// What of the engine its version in Git does without, since the last snapshot, and since when that is known.
     pub without: BTreeMap<ObjectId, OffsetDateTime>,
-    /// What roots of Flux' complained of, as far as they have not said anything else since.
+    /// What roots of Flux' found wrong with the catalog, as far as they have not said anything else since.
     pub complaints: BTreeMap<ObjectId, Complaint>,
     /// Roots and canaries whose controllers owe an answer.
     pub silent: BTreeMap<ObjectId, Silence>,

@@ -74,6 +74,38 @@ fn what_the_same_commit_is_refused_for_again_is_taken_back_once() {
     assert_eq!(claims(&mut cluster, Claim::Alone).len(), 1);
 }
 
+/// The refusal that an object was given up for is there while the engine tries again, and is no second one.
+#[test]
+fn what_was_given_up_is_not_taken_back_while_the_engine_tries_again() {
+    let mut cluster = Cluster::working();
+    let commit = "main@sha1:1".to_owned();
+    cluster.history.given.insert(controller(), commit);
+    cluster.objects.get_mut(&controller()).unwrap().claim = Claim::None;
+    let mut observed = cluster.observed();
+    let mut says = |status: &str, reason: &str| {
+        let root = Arc::make_mut(observed.objects.get_mut(&cluster.install.sync).unwrap());
+        root.fields["status"]["conditions"] = json!([
+            {"type": "Ready", "status": status, "reason": reason, "message": said("source-controller")}
+        ]);
+        let (now, install) = (cluster.now, &cluster.install);
+        cluster.history.noted(now, install, &observed);
+        plan(now, install, &observed, &cluster.history)
+    };
+    let named = |plan: &Plan| -> Vec<(Class, bool)> {
+        let all = plan.findings.iter().map(|f| (f.class, f.recalled));
+        all.collect()
+    };
+    let refused = says("False", "ReconciliationFailed");
+    assert_eq!(named(&refused), [(Class::ApplyFailed, false)]);
+    assert!(refused.steps.iter().any(|s| s.target == controller()));
+    let tries = says("Unknown", "Progressing");
+    assert_eq!(named(&tries), [(Class::ApplyFailed, true)]);
+    assert!(
+        tries.steps.iter().all(|s| s.target != controller()),
+        "{tries:?}"
+    );
+}
+
 #[test]
 fn another_refusal_gives_up_nothing() {
     let refusal = said("source-controller");
