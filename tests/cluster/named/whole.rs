@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::children::condition as condition_of;
 use crate::healing::{LIMIT, since};
 use crate::support::world::{CLUSTER, World};
 use crate::support::{eventually, seconds};
@@ -53,9 +54,7 @@ fn only_told_of(world: &World, heal: &Value, advice: &str) {
 /// A condition of the cluster, as the hub shows it.
 fn condition(world: &World, kind: &str) -> Value {
     let view = world.hub.json(&["cluster", "show", CLUSTER]);
-    let all = view["conditions"].as_array().cloned().unwrap_or_default();
-    let found = all.into_iter().find(|c| c["type"] == kind);
-    found.unwrap_or_default()
+    condition_of(&view, kind)
 }
 
 /// The Pods of a Deployment of the engine, but those that end.
