@@ -251,6 +251,7 @@ fn a_silent_cluster_is_shown_offline() {
     );
     let list = world.hub.linesman(&["cluster", "list"]);
     assert!(list.contains("Offline"), "{list}");
+    let before = clock::now();
     dropped(&world, "-D");
     let healed = clock::now();
     let took = until("the cluster is back", seconds(120), || {
@@ -262,14 +263,15 @@ fn a_silent_cluster_is_shown_offline() {
         "≤ 10 s",
         shown(took),
     );
-    let mut back = vec![back_since(&world, healed)];
+    let mut back = vec![back_since(&world, before, healed)];
     for later in [seconds(1), seconds(6)] {
         dropped(&world, "-I");
         both_know(&world, clock::now());
         // No wait for anything: where in a dial the network comes back.
         thread::sleep(later);
+        let before = clock::now();
         dropped(&world, "-D");
-        back.push(back_since(&world, clock::now()));
+        back.push(back_since(&world, before, clock::now()));
     }
     back.sort_unstable();
     figure(
@@ -301,11 +303,12 @@ fn both_know(world: &World, since: OffsetDateTime) -> [OffsetDateTime; 2] {
     eventually("both ends know that the line is dead", seconds(60), know).0
 }
 
-/// How long after that the agent had its next line, by its own word.
-fn back_since(world: &World, healed: OffsetDateTime) -> Duration {
-    let up = || said(&agent_log(world), "line up", healed).ok_or("it has none");
+/// How long after the network was healed the agent had its next line, by its own word. It may have one before the command that
+/// heals has come back; it has none before that began.
+fn back_since(world: &World, before: OffsetDateTime, healed: OffsetDateTime) -> Duration {
+    let up = || said(&agent_log(world), "line up", before).ok_or("it has none");
     let (at, _) = eventually("the agent has a line", seconds(120), up);
-    (at - healed).unsigned_abs()
+    (at - healed).try_into().unwrap_or_default()
 }
 
 fn agent_log(world: &World) -> String {
