@@ -49,7 +49,7 @@ order: ## Which functions agents enter, traced on a lab (half an hour): writes s
 fuzz: ## Every fuzz target for a minute each (FOR=60, in seconds); needs the nightly toolchain
 	@tests/run fuzz $(or $(FOR),60)
 
-mutants: ## Break the planner in each way that cargo-mutants knows: which change does no test notice? (hours; SHARD=0/40 is a sample, FILE=plan/pace.rs one file)
+mutants: ## Break the planner in each way that cargo-mutants knows: which change does no test notice? (an hour; interrupted, it goes on where it was; SHARD=0/40 is a sample, FILE=plan/pace.rs one file)
 	@tests/mutants $(or $(SHARD),0/1) $(FILE)
 
 image: ## Make the agent's image without Docker and import it into the lab LAB (default: try)
