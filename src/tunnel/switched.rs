@@ -5,6 +5,8 @@
 //! server cannot take any more is dropped, and what it said before is carried to its end. Two kernels could still lose it,
 //! for a socket that is closed with unread input is reset: that of the server, hence [`Eager`], and our own towards the user,
 //! hence [`linger`].
+//!
+//! A user who is gone is not always seen to be so: hence [`Beating`].
 
 use std::future::poll_fn;
 use std::io;
@@ -13,9 +15,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+mod beats;
 mod eager;
 mod pings;
 
+pub use beats::Beating;
 pub use eager::{Ahead, Eager};
 pub use pings::Dialect;
 

@@ -40,6 +40,7 @@ mod revoked;
 mod sessions;
 mod slow;
 mod soak;
+mod stalled;
 mod switched_off;
 mod traced;
 

@@ -9,6 +9,7 @@ mod apiserver;
 mod bare;
 mod broken;
 mod cutoff;
+mod deaf;
 mod drained;
 mod errors;
 mod figures;

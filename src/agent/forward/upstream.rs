@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{AUTHORIZATION, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -51,6 +51,8 @@ type Sender = Arc<
 #[derive(Clone)]
 pub struct Upstream {
     send: Sender,
+    /// For a request that asks for another protocol.
+    switch: Sender,
     server: Uri,
     credential: watch::Receiver<Credential>,
     /// Asks for a new token instead of the one with this serial.
@@ -66,7 +68,8 @@ const SECURED: Duration = Duration::from_secs(15);
 /// A watch that is silent looks whether its API server is there so long after the last byte, so often, so many times: a node
 /// that died is noticed within a minute.
 const ALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-/// How long bytes may stay unacknowledged.
+/// How long bytes may stay unacknowledged. Not those of a session: what runs in a Pod takes what is sent when it likes, and
+/// `TCP_USER_TIMEOUT` counts a window that stays shut like a peer that is gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long a request waits for a token.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
@@ -91,19 +94,10 @@ impl Upstream {
         bare.root_cert_file.clone_from(&config.root_cert_file);
         bare.tls_server_name.clone_from(&config.tls_server_name);
         bare.accept_invalid_certs = config.accept_invalid_certs;
-        let tls = bare
-            .rustls_https_connector_with_connector(tcp())
-            .context("set up TLS to the API server")?;
-        let tls = tower::service_fn(move |uri| Box::pin(secured(tls.clone(), uri)));
-        let client: Client<_, Body> = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE.1)
-            .pool_max_idle_per_host(IDLE.0)
-            .http1_max_buf_size(HEAD)
-            .build(tls);
-        let send: Sender = Arc::new(move |request| Box::pin(client.request(request)));
         Ok(Self {
-            send,
+            send: sender(&bare, Some(UNACKNOWLEDGED), IDLE.0)?,
+            // Its connection is the session's from the answer on, and none is left for another request.
+            switch: sender(&bare, None, 0)?,
             server: bare.cluster_url,
             credential,
             renew,
@@ -143,7 +137,12 @@ impl Upstream {
             .expect("tokens are base64url");
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);
-        (self.send)(request).await
+        let send = if request.headers().contains_key(UPGRADE) {
+            &self.switch
+        } else {
+            &self.send
+        };
+        send(request).await
     }
 
     /// Waits for another token than `serial`, at most 5 s.
@@ -225,8 +224,23 @@ where
     })
 }
 
+/// A client whose bytes may stay unacknowledged for so long, and that keeps so many connections for the next request.
+fn sender(config: &kube::Config, unacknowledged: Option<Duration>, idle: usize) -> Result<Sender> {
+    let tls = config
+        .rustls_https_connector_with_connector(tcp(unacknowledged))
+        .context("set up TLS to the API server")?;
+    let tls = tower::service_fn(move |uri| Box::pin(secured(tls.clone(), uri)));
+    let client: Client<_, Body> = Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE.1)
+        .pool_max_idle_per_host(idle)
+        .http1_max_buf_size(HEAD)
+        .build(tls);
+    Ok(Arc::new(move |request| Box::pin(client.request(request))))
+}
+
 /// Connects to the API server.
-fn tcp() -> HttpConnector {
+fn tcp(unacknowledged: Option<Duration>) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -235,7 +249,7 @@ fn tcp() -> HttpConnector {
     tcp.set_keepalive(Some(idle));
     tcp.set_keepalive_interval(Some(between));
     tcp.set_keepalive_retries(Some(times));
-    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    tcp.set_tcp_user_timeout(unacknowledged);
     tcp
 }
 
@@ -265,6 +279,9 @@ pub fn passing(body: Incoming) -> Body {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::FutureExt as _;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -287,22 +304,57 @@ mod tests {
         assert!(upstream.takes(&bearer).await);
     }
 
-    /// A node that dies says nothing: without these a watch would wait for the kernel's two hours, or a quarter of one.
+    /// A node that dies says nothing: without these a watch would wait for the kernel's two hours, or a quarter of one. What runs in a
+    /// Pod may take nothing for longer than that, and is not gone.
     #[tokio::test]
     async fn a_connection_to_the_api_server_looks_whether_it_is_there() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let connection = tcp().oneshot(url.parse().unwrap()).await.unwrap();
-        let socket = socket2::SockRef::from(connection.inner());
-        assert!(socket.keepalive().unwrap());
-        let found = (
-            socket.tcp_keepalive_time().unwrap(),
-            socket.tcp_keepalive_interval().unwrap(),
-            socket.tcp_keepalive_retries().unwrap(),
-        );
-        assert_eq!(found, ALIVE);
-        let patience = socket.tcp_user_timeout().unwrap();
-        assert_eq!(patience, Some(UNACKNOWLEDGED));
+        for unacknowledged in [Some(UNACKNOWLEDGED), None] {
+            let connecting = tcp(unacknowledged).oneshot(url.parse().unwrap());
+            let connection = connecting.await.unwrap();
+            let socket = socket2::SockRef::from(connection.inner());
+            assert!(socket.keepalive().unwrap());
+            let found = (
+                socket.tcp_keepalive_time().unwrap(),
+                socket.tcp_keepalive_interval().unwrap(),
+                socket.tcp_keepalive_retries().unwrap(),
+            );
+            assert_eq!(found, ALIVE);
+            let patience = socket.tcp_user_timeout().unwrap();
+            assert_eq!(patience, unacknowledged);
+        }
+    }
+
+    /// L4: a command that read nothing of its input for half a minute lost its session.
+    #[test]
+    fn a_session_has_a_connection_whose_window_may_stay_shut() {
+        let used = Arc::new(Mutex::new(Vec::new()));
+        let sender = |name: &'static str| -> Sender {
+            let used = used.clone();
+            Arc::new(move |_: Request<Body>| {
+                used.lock().unwrap().push(name);
+                std::future::pending::<Result<Response<Incoming>, Error>>().boxed()
+            })
+        };
+        let upstream = Upstream {
+            send: sender("send"),
+            switch: sender("switch"),
+            server: Uri::from_static("https://10.0.0.1:6443/"),
+            credential: watch::channel(Credential::Starting).1,
+            renew: mpsc::channel(1).0,
+        };
+        let bearer = Secret::new("token".to_owned());
+        for request in [
+            Request::get("/api/v1/pods?watch=1"),
+            Request::post("/api/v1/namespaces/a/pods/b/exec").header(UPGRADE, "SPDY/3.1"),
+            Request::get("/api/v1/namespaces/a/pods/b/exec").header(UPGRADE, "websocket"),
+        ] {
+            let request = request.body(full("")).unwrap();
+            let sent = upstream.send(request, &bearer).now_or_never();
+            assert!(sent.is_none());
+        }
+        assert_eq!(*used.lock().unwrap(), ["send", "switch", "switch"]);
     }
 
     /// L44

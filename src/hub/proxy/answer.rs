@@ -20,8 +20,9 @@ use super::exit::Exit;
 use super::record::{Counted, Recorded, Running, Seen};
 use super::refusal;
 use super::rewrite::{self, Outgoing};
+use crate::kubeapi::path::Upgrade;
 use crate::kubeapi::status::{Hop, Refusal};
-use crate::tunnel::switched;
+use crate::tunnel::switched::{self, Beating, Dialect};
 
 /// Buffer of a switched protocol, each way.
 const COPY: usize = 16 << 10;
@@ -70,11 +71,13 @@ impl Case {
             .close());
         };
         let mut exit = Exit::of(&outgoing.info, &parts.headers);
+        let dialect = Dialect::of(outgoing.upgrade.map_or("", Upgrade::as_str).as_bytes());
         // It goes on while the hub drains.
         self.hub.work.spawn(async move {
             let bytes = Arc::new(AtomicU64::new(0));
+            let sides = (user_side, line_side);
             let copied = tokio::select! {
-                copied = copy((user_side, line_side), bytes.clone(), exit.as_mut()) => Some(copied),
+                copied = copy(sides, dialect, bytes.clone(), exit.as_mut()) => Some(copied),
                 () = running.seat.over() => None,
             };
             running.opened.exited(exit.and_then(|exit| exit.code()));
@@ -111,6 +114,7 @@ pub(super) async fn end(user_side: OnUpgrade) {
 
 async fn copy(
     (user, line): (OnUpgrade, OnUpgrade),
+    dialect: Dialect,
     bytes: Arc<AtomicU64>,
     exit: Option<&mut Exit>,
 ) -> anyhow::Result<()> {
@@ -119,10 +123,11 @@ async fn copy(
         io: TokioIo::new(user),
         bytes,
     };
-    let mut line = Seen {
+    let line = Seen {
         io: TokioIo::new(line),
         exit,
     };
+    let mut line = Beating::new(line, dialect);
     switched::carry(&mut user, &mut line, COPY).await?;
     // Who stays longer has it, or is not there.
     tokio::time::timeout(REST, switched::linger(&mut user))

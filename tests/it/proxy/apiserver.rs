@@ -154,7 +154,7 @@ impl ApiServer {
         drop(timeout(PATIENCE, asked).await.expect("it is asked for"));
     }
 
-    /// Lets go of the answers that take their time: `slow`, `slowly`, and the rest of `broken`.
+    /// Lets go of the answers that take their time: `slow`, `slowly`, the rest of `broken`, and the command at [`DEAF`].
     pub(super) fn release(&self) {
         self.state.released.send_replace(true);
     }
@@ -307,6 +307,9 @@ async fn raw(mut socket: TcpStream, what: &str, state: &State) {
     {
         return refuse(socket, refusal, what, state).await;
     }
+    if DEAF.ends_with(what.split(' ').next().unwrap()) {
+        return deaf(socket, &request, state).await;
+    }
     let text = match what.split(' ').next().unwrap() {
         "early-switch" => {
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -325,6 +328,30 @@ async fn raw(mut socket: TcpStream, what: &str, state: &State) {
     // The agent leaves before all is written.
     drop(socket.write_all(text.as_bytes()).await);
     drop(socket.shutdown().await);
+}
+
+/// Where a command runs that reads nothing of its input until it is let go, and then all that there is.
+pub(super) const DEAF: &str = "/api/v1/namespaces/raw/pods/x/exec?command=sh";
+
+/// Counts what it reads as what is produced.
+async fn deaf(mut socket: TcpStream, request: &[u8], state: &State) {
+    let _open = Open::new(&state.open);
+    let spdy = b"spdy/3.1";
+    let asks = |name: &[u8]| name.eq_ignore_ascii_case(spdy);
+    let protocol = if request.windows(spdy.len()).any(asks) {
+        "SPDY/3.1"
+    } else {
+        "websocket"
+    };
+    let head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    released(state).await;
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(n @ 1..) = socket.read(&mut buffer).await {
+        state.produced.fetch_add(n, Ordering::SeqCst);
+    }
 }
 
 /// Behind the path of a [`Refused`].
