@@ -293,7 +293,9 @@ fn gits(
     if !keeps.is_empty() {
         return keeps;
     }
-    let mut steps = quarantine::lifts(now, install, observed, history);
+    let lifts = quarantine::lifts(now, install, observed, history);
+    // What cannot be given back keeps nothing else waiting, either.
+    let mut steps = unless_vain(now, history, lifts, next_look);
     if steps.is_empty() {
         steps = undecodable::aside::turns(now, install, observed, history);
     }

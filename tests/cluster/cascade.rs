@@ -27,7 +27,7 @@ mod unguarded;
 mod whole;
 
 use numbers::deleted_in_numbers;
-pub(crate) use resumed::goes_on;
+pub(crate) use resumed::{goes_on, goes_on_a_day_later};
 use sync::Sync;
 use tally::{Tally, assert_kept, kept, tell};
 use unguarded::second_line;

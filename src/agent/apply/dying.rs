@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use tracing::warn;
 
 use super::{AtMost as _, CALL, Hands, Refused, Told};
 use crate::agent::engine::GUARD;
@@ -18,6 +19,7 @@ use crate::agent::plan::state::Saved;
 use crate::agent::saves::Stored;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
+use crate::wire::api::EngineKind;
 use found::{Found, Pinned};
 
 /// To put on record what is to be brought back, and the pause in between.
@@ -58,8 +60,19 @@ impl Hands<'_> {
             told.unrecorded = self.put_on_record(crd, &all).await.err();
         }
         // Also where they could not be read to the end: the next list is the shorter for it.
-        let stripped = self.strip(&served, pinned).await;
+        let stripped = self.strip(&served, pinned, self.outlives(crd)).await;
         read.and(stripped)
+    }
+
+    /// Whether an object of this CRD that is let go, and that somebody else's finalizer holds on, is there when the engine has its
+    /// rights again, and is pruned then: controllers of Flux look whether it is being deleted, and not by what it is held.
+    fn outlives(&self, crd: &ObjectId) -> bool {
+        let traits = self.install.traits;
+        let prunes = traits.pruning_crds.contains(&crd.name.as_str());
+        let live = self.observed.objects.get(crd);
+        // With its CRD it is gone before the engine has any right.
+        let stays = live.is_some_and(|live| live.deleting.is_none());
+        traits.kind == EngineKind::Flux && prunes && stays
     }
 
     /// Reads which objects are being deleted, page by page: of each no more is kept than is needed.
@@ -158,24 +171,18 @@ impl Hands<'_> {
         })
     }
 
-    /// Takes the engine's finalizers from objects that are being deleted. One that is refused keeps no other one back: until they
-    /// are gone the engine has no rights.
-    async fn strip(&self, served: &ApiResource, pinned: Vec<Pinned>) -> Result<Outcome> {
+    /// Takes the engine's finalizers from objects that are being deleted; one that `outlives` that is to prune nothing afterwards. One
+    /// that is refused keeps no other one back: until they are let go the engine has no rights.
+    async fn strip(
+        &self,
+        served: &ApiResource,
+        pinned: Vec<Pinned>,
+        outlives: bool,
+    ) -> Result<Outcome> {
         let (mut outcome, mut first) = (Outcome::Unchanged, None);
         for one in pinned {
-            let patch = json!({"metadata": {"finalizers": one.others, "uid": one.uid}});
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(self.kube.clone(), &one.namespace, served);
-            let params = PatchParams {
-                field_manager: Some(GUARD.to_owned()),
-                ..PatchParams::default()
-            };
-            match api
-                .patch(&one.name, &params, &Patch::Merge(&patch))
-                .await_at_most(CALL)
-                .await
-            {
-                Ok(_) => outcome = Outcome::Done,
+            match self.let_go(served, &one, outlives).await {
+                Ok(()) => outcome = Outcome::Done,
                 Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
                 Err(refused) => {
                     let answered = matches!(refused, Refused::Status(_));
@@ -188,6 +195,48 @@ impl Hands<'_> {
             }
         }
         first.map_or(Ok(outcome), Err)
+    }
+
+    async fn let_go(
+        &self,
+        served: &ApiResource,
+        one: &Pinned,
+        outlives: bool,
+    ) -> Result<(), Refused> {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.kube.clone(), &one.namespace, served);
+        let params = PatchParams {
+            field_manager: Some(GUARD.to_owned()),
+            ..PatchParams::default()
+        };
+        let free = json!({"metadata": {"finalizers": one.others, "uid": one.uid}});
+        if outlives && !one.others.is_empty() {
+            let mut still = free.clone();
+            // What is suspended ends without a prune.
+            still["spec"] = json!({"suspend": true});
+            let done = api
+                .patch(&one.name, &params, &Patch::Merge(&still))
+                .await_at_most(CALL)
+                .await;
+            match done {
+                // Where somebody's policy lets nothing be suspended, the engine would have no rights for as long.
+                Err(Refused::Status(status)) if matches!(status.code, 400 | 403 | 422) => {
+                    warn!(
+                        kind = served.kind,
+                        namespace = one.namespace,
+                        name = one.name,
+                        error = status.message,
+                        "may not be suspended: what it brought may be pruned when the engine is back"
+                    );
+                }
+                done => return done.map(drop),
+            }
+        }
+        let done = api
+            .patch(&one.name, &params, &Patch::Merge(&free))
+            .await_at_most(CALL)
+            .await;
+        done.map(drop)
     }
 }
 

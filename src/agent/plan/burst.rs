@@ -15,7 +15,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::find::Finding;
 use super::quarantine::shield;
-use super::state::{Child, Object, Observed};
+use super::state::{Child, History, Object, Observed};
 use super::steps::guarded_down;
 use super::{project, window};
 use crate::agent::engine::guard::ALLOW_DELETE;
@@ -23,6 +23,7 @@ use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install, TRACKING, ar
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 
+mod left;
 pub mod missed;
 
 /// So many within [`TOGETHER`] are no single wish.
@@ -345,8 +346,13 @@ fn gives_up(observed: &Observed, owner: &ObjectId, id: &ObjectId) -> bool {
 }
 
 /// The CRDs whose objects are to be let go without a prune.
-pub(super) fn found(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec<Finding> {
-    let Some(why) = why(install, observed) else {
+pub(super) fn found(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Vec<Finding> {
+    let Some(why) = why(install, observed, history) else {
         return Vec::new();
     };
     let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
@@ -365,11 +371,11 @@ pub(super) fn found(now: OffsetDateTime, install: &Install, observed: &Observed)
 }
 
 /// Whether the engine has to be kept from pruning.
-pub fn is_on(install: &Install, observed: &Observed) -> bool {
-    why(install, observed).is_some()
+pub fn is_on(install: &Install, observed: &Observed, history: &History) -> bool {
+    why(install, observed, history).is_some()
 }
 
-fn why(install: &Install, observed: &Observed) -> Option<String> {
+fn why(install: &Install, observed: &Observed, history: &History) -> Option<String> {
     if let Some(root) = observed.objects.get(&install.sync)
         && root.deleting.is_some()
         && is_pinned(install, root)
@@ -387,8 +393,12 @@ fn why(install: &Install, observed: &Observed) -> Option<String> {
     let stopped = install.traits.pruners.iter().any(|(kind, name)| {
         guarded_down(observed, &ObjectId::new(*kind, &install.namespace, name))
     });
+    let goes_on = || {
+        let all = dying.values().copied();
+        left::is_cut(install, observed, history) || left::is_likely(install, observed, history, all)
+    };
     let together = burst(observed);
-    if !stopped && !together.iter().any(|id| dying.contains_key(id)) {
+    if !stopped && !together.iter().any(|id| dying.contains_key(id)) && !goes_on() {
         return None;
     }
     let told = if together.is_empty() {

@@ -211,7 +211,7 @@ impl History {
         self.at_work = self.at_work.max(done_with_one(now, install, observed));
         self.saw_operation(now, install, observed);
         self.saw_automated(install, observed);
-        self.saw_rights(observed);
+        self.saw_rights(install, observed);
         self.saw_complaints(now, install, observed);
         self.saw_exits(now, install, observed);
         self.saw_silence(now, install, observed);

@@ -104,7 +104,7 @@ pub fn find(
     let foreign = foreign::foreign(install, observed, history);
     // What the guard has begun goes on to its end.
     if foreign.is_none() || giveback::is_due(install, observed, history) {
-        found.extend(burst::found(now, install, observed));
+        found.extend(burst::found(now, install, observed, history));
     }
     if found.iter().any(|f| prunes(install, f)) {
         // What else is missing goes away with them; it is looked at when they are gone.
@@ -112,7 +112,7 @@ pub fn find(
         return found;
     }
 
-    found.extend(stale(now, install, observed));
+    found.extend(stale(now, install, observed, history));
     found.extend(foreign);
     if quarantine::shield::unread(observed) {
         return found;
@@ -256,14 +256,22 @@ fn held_up(live: &Object) -> Option<&str> {
     Some(message)
 }
 
-fn stale(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<Finding> {
+fn stale(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> Option<Finding> {
     let namespace = ObjectId::new(Kind::Namespace, "", &install.namespace);
     let answered = |kind| observed.scopes.get(&kind).and_then(|scope| scope.answered);
     let kinds: BTreeSet<Kind> = install.wanted.keys().map(|id| id.kind).collect();
     let kinds = kinds.into_iter().map(|kind| (answered(kind), kind));
     let unread = quarantine::shield::unread(observed).then_some((None, Kind::Application));
+    // Without these the guard does not give back what it took.
+    let due = giveback::is_due(install, observed, history);
+    let awaited = giveback::unread(install, observed).filter(|_| due);
     // One that it never answered for counts from the beginning.
-    let all = kinds.chain(unread);
+    let all = kinds.chain(unread).chain(awaited.map(|kind| (None, kind)));
     let all = all.filter_map(|(at, kind)| Some((at.or(observed.since)?, kind)));
     let (since, kind) = all.min()?;
     let (since_when, what) = (crate::clock::rfc3339(since), kind.resource().2);

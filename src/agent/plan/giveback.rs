@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 
 use super::fault::Class;
-use super::find::{self, Finding, known, prunes};
+use super::find::{self, FRESH, Finding, known, prunes};
 use super::pace::allowed;
 use super::state::{Answer, History, Object, Observed};
 use super::steps::{self, Action, Step, guarded_down};
@@ -19,6 +19,51 @@ use crate::bundle::{Kind, ObjectId};
 pub(super) fn is_due(install: &Install, observed: &Observed, history: &History) -> bool {
     let stopped = install.workloads().any(|id| guarded_down(observed, id));
     stopped || !history.cut.is_empty()
+}
+
+/// The kinds of sync objects that would prune, of which no list has come yet.
+pub(super) fn unread(install: &Install, observed: &Observed) -> impl Iterator<Item = Kind> {
+    let prunes = move |kind: &Kind| {
+        let crd = ObjectId::crd_of(*kind);
+        install.traits.pruning_crds.contains(&crd.name.as_str())
+    };
+    observed.awaited.iter().copied().filter(prunes)
+}
+
+/// Whether an object by which the engine prunes is not given to it yet: some of what it would prune for may be dying, be it that the
+/// guard of an agent before this one let none of that go. Where nothing tells of such a guard, only a right that is missing may be its
+/// doing, and a list that is refused, or not answered for long, is not waited for.
+pub(super) fn waits(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+    id: &ObjectId,
+) -> bool {
+    let traits = install.traits;
+    let name = id.name.as_str();
+    let right = id.kind == Kind::ClusterRoleBinding && traits.rights.contains(&name);
+    let pruner = id.namespace == install.namespace && traits.pruners.contains(&(id.kind, name));
+    if !right && !pruner || unread(install, observed).next().is_none() {
+        return false;
+    }
+    let missing = right && history.adopted && !observed.objects.contains_key(id);
+    is_due(install, observed, history) || missing && !is_late(now, observed)
+}
+
+fn is_late(now: OffsetDateTime, observed: &Observed) -> bool {
+    observed.since.is_some_and(|since| now - since > FRESH)
+}
+
+/// When a list that does not come may be waited for no longer; none = none is waited for, or that is over.
+pub(super) fn waits_until(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+) -> Option<OffsetDateTime> {
+    unread(install, observed).next()?;
+    let over = observed.since? + FRESH + time::Duration::MILLISECOND;
+    (over > now).then_some(over)
 }
 
 /// The end of what the guard began, where all else is left alone.
@@ -134,12 +179,19 @@ fn start(install: &Install, id: &ObjectId) -> Action {
 }
 
 impl History {
-    /// Forgets rights that are back, whoever gave them.
-    pub(super) fn saw_rights(&mut self, observed: &Observed) {
+    /// Forgets rights that are back, whoever gave them, and those of an engine that another one has replaced: nobody gives these back.
+    pub(super) fn saw_rights(&mut self, install: &Install, observed: &Observed) {
         let is_back = |live: &Object, uid: &str| live.deleting.is_none() && live.uid != uid;
         self.cut.retain(|id, uid| {
             let live = observed.objects.get(id);
-            !live.is_some_and(|live| is_back(live, uid))
+            install.wanted.contains_key(id) && !live.is_some_and(|live| is_back(live, uid))
+        });
+        let all = install.traits.rights.iter();
+        let all = all.map(|name| ObjectId::new(Kind::ClusterRoleBinding, "", name));
+        let mut all = all.filter(|id| install.wanted.contains_key(id));
+        self.had_rights |= all.all(|id| {
+            let live = observed.objects.get(&id);
+            live.is_some_and(|live| live.deleting.is_none())
         });
     }
 }

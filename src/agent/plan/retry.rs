@@ -19,13 +19,23 @@ const TRY: Duration = Duration::minutes(1);
 pub struct Complaint {
     class: Class,
     text: String,
-    /// When it last said so.
-    at: OffsetDateTime,
+    /// Since when it is seen to try again; none = it says so.
+    tries: Option<OffsetDateTime>,
 }
 
 impl Complaint {
-    pub(super) fn time(&mut self) -> &mut OffsetDateTime {
-        &mut self.at
+    pub(super) fn time(&mut self) -> Option<&mut OffsetDateTime> {
+        self.tries.as_mut()
+    }
+
+    /// The same while its root tries; none = that has come further by now. When the root was last seen to say so is no matter: where
+    /// nothing happens it is looked at once a minute, and that is the pause between two tries.
+    fn tried(self, now: OffsetDateTime) -> Option<Self> {
+        let since = self.tries.unwrap_or(now);
+        (now - since < TRY).then_some(Self {
+            tries: Some(since),
+            ..self
+        })
     }
 }
 
@@ -37,7 +47,7 @@ impl History {
         install: &Install,
         observed: &Observed,
     ) {
-        let former = std::mem::take(&mut self.complaints);
+        let mut former = std::mem::take(&mut self.complaints);
         if install.traits.kind != EngineKind::Flux {
             return;
         }
@@ -49,12 +59,12 @@ impl History {
                 Some((class, text)) => Some(Complaint {
                     class,
                     text,
-                    at: now,
+                    tries: None,
                 }),
                 None => former
-                    .get(id)
-                    .filter(|former| tries(live) && now - former.at < TRY)
-                    .cloned(),
+                    .remove(id)
+                    .filter(|_| tries(live))
+                    .and_then(|former| former.tried(now)),
             };
             if let Some(complaint) = complaint {
                 self.complaints.insert(id.clone(), complaint);
@@ -121,6 +131,22 @@ mod tests {
         assert_eq!(cluster.history.faults[&key].since, since);
     }
 
+    /// F38: its next try begins a minute after the one before, and so long ago it may have been looked at last.
+    #[test]
+    fn a_fault_of_a_root_goes_on_however_long_ago_it_was_seen_to_say_so() {
+        let mut cluster = Cluster::working();
+        let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
+        says(&mut cluster, "False", "BuildFailed");
+        assert_eq!(found(&mut cluster, 0), fault);
+        for pause in [59_950, 60_000, 60_050] {
+            says(&mut cluster, "Unknown", "Progressing");
+            assert_eq!(found(&mut cluster, pause), fault, "{pause}");
+            assert_eq!(found(&mut cluster, 100), fault, "{pause}");
+            says(&mut cluster, "False", "BuildFailed");
+            assert_eq!(found(&mut cluster, 100), fault, "{pause}");
+        }
+    }
+
     #[test]
     fn what_a_root_said_is_over_when_it_says_something_else_or_tries_for_long() {
         for (status, reason, later, expected) in [
@@ -138,6 +164,7 @@ mod tests {
             says(&mut cluster, "False", "BuildFailed");
             found(&mut cluster, 0);
             says(&mut cluster, status, reason);
+            found(&mut cluster, 30_000);
             let classes = found(&mut cluster, later).into_iter().map(|f| f.0);
             assert_eq!(
                 classes.collect::<Vec<_>>(),
@@ -145,6 +172,20 @@ mod tests {
                 "{status} {later}"
             );
         }
+    }
+
+    /// A clock that is set ahead ends no try.
+    #[test]
+    fn a_try_is_as_long_as_it_is_whatever_the_clock_says() {
+        let mut cluster = Cluster::working();
+        let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
+        says(&mut cluster, "False", "BuildFailed");
+        found(&mut cluster, 0);
+        says(&mut cluster, "Unknown", "Progressing");
+        assert_eq!(found(&mut cluster, 1_000), fault);
+        cluster.history.set_by(Duration::hours(1));
+        assert_eq!(found(&mut cluster, 3_600_000 + 59_999), fault);
+        assert_eq!(found(&mut cluster, 1), []);
     }
 
     /// Nothing is known of what it said before the agent came.

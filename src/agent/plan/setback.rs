@@ -69,6 +69,7 @@ impl History {
             head,
             saved,
             cut: _,
+            had_rights: _,
             restore_after,
             refused: _,
             nudged,
@@ -106,7 +107,7 @@ impl History {
             .chain(vain.values_mut().flatten())
             .chain(kept.values_mut().flat_map(|(_, times)| times))
             .chain(saved.values_mut().flatten().flat_map(Saved::times))
-            .chain(complaints.values_mut().map(Complaint::time))
+            .chain(complaints.values_mut().filter_map(Complaint::time))
             .chain(silent.values_mut().flat_map(Silence::times))
             .chain(exits.values_mut().flat_map(Exits::times));
         (restore_after.values_mut(), been)

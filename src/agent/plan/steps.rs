@@ -10,7 +10,7 @@ use super::pace::allowed;
 use super::quarantine::{self, root};
 use super::state::{History, Object, Observed, Past};
 use super::undecodable::aside;
-use super::{account, displaced, full};
+use super::{account, displaced, full, giveback};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::{GUARD, Install, is_workload};
 use crate::bundle::{Kind, ObjectId};
@@ -29,7 +29,7 @@ pub fn steps(
     findings: &[Finding],
 ) -> (Vec<Step>, Option<OffsetDateTime>) {
     let mut steps = Vec::new();
-    let mut next: Option<OffsetDateTime> = None;
+    let mut next = giveback::waits_until(now, install, observed);
     let guarded = findings.iter().any(|f| prunes(install, f));
     for finding in findings.iter().filter(|f| !f.reported && !f.recalled) {
         let key = if guarded_down(observed, &finding.object) {
@@ -181,7 +181,8 @@ fn remedy(
     (finding, past): (&Finding, &Past),
 ) -> Vec<(Action, ObjectId)> {
     let id = &finding.object;
-    if !ready_for(now, install, observed, id) {
+    let waits = || giveback::waits(now, install, observed, history, id);
+    if !ready_for(now, install, observed, id) || waits() {
         return Vec::new();
     }
     let live = observed.objects.get(id);

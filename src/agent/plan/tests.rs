@@ -16,6 +16,7 @@ use crate::wire::api::EngineKind;
 
 mod added;
 mod argocd;
+mod away;
 mod cluster;
 mod controllers;
 mod crds;

@@ -15,7 +15,7 @@ use crate::agent::plan::history::Outcome;
 use crate::agent::plan::pass::Pass;
 use crate::agent::plan::quarantine::shield;
 use crate::agent::plan::state::Answer;
-use crate::agent::plan::{self, Action, Key, Object, Observed, Plan, Step, burst};
+use crate::agent::plan::{self, Action, History, Key, Object, Observed, Plan, Step, burst};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
@@ -46,7 +46,7 @@ impl Watchdog {
         for (step, done) in cuts.into_iter().zip(done) {
             self.note(step, &done.outcome, observed);
         }
-        let dying = is_dying(install, observed);
+        let dying = is_dying(install, observed, &self.history);
         let mut pass = Pass::new(plan, observed);
         for step in plan
             .steps
@@ -54,7 +54,8 @@ impl Watchdog {
             .filter(|s| !matches!(s.action, Action::CutRights { .. }))
         {
             let live = self.context.around(view.subscribe().borrow().clone());
-            if is_dying(install, &live) != dying || !self.context.term.holds() || self.is_told() {
+            let same = is_dying(install, &live, &self.history) == dying;
+            if !same || !self.context.term.holds() || self.is_told() {
                 return true;
             }
             let anew = || plan::plan(clock::now(), install, &live, &self.history);
@@ -94,6 +95,11 @@ impl Watchdog {
                 debug!(object = %step.target, "nothing is brought back before its record was tried again");
                 return Outcome::Unserved("it is not on record yet".to_owned());
             }
+        }
+        if step.action == Action::Release && !self.history.cut.is_empty() {
+            // To let go takes a while, and nobody else would know why the engine has no rights.
+            let left = self.left();
+            Box::pin(self.open_heals.store(left)).await;
         }
         let saved = match step.action {
             Action::Restore | Action::Release => self.history.saved.get(&step.target),
@@ -164,11 +170,14 @@ impl Watchdog {
 }
 
 /// What the engine would prune if it kept its rights.
-pub(super) fn is_dying(install: &Install, observed: &Observed) -> bool {
+pub(super) fn is_dying(install: &Install, observed: &Observed, history: &History) -> bool {
     let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
         matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
             && live.deleting.is_some()
             && install.wanted.contains_key(id)
     };
-    observed.objects.iter().any(dies) || burst::is_on(install, observed)
+    observed.objects.iter().any(dies) || burst::is_on(install, observed, history)
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,6 +87,7 @@ impl Watchdog {
             tried: budgets::kept(&self.history),
             owed: silences::kept(&self.history),
             ailing: ailing::kept(&self.history),
+            taken: open::taken(&self.history),
         }
     }
 

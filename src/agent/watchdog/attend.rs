@@ -51,7 +51,7 @@ impl Guard {
     async fn begins(&self) {
         let mut seen = self.view.subscribe();
         loop {
-            if is_dying(&self.install, &seen.borrow_and_update()) {
+            if is_dying(&self.install, &seen.borrow_and_update(), &self.history) {
                 return;
             }
             if seen.changed().await.is_err() {
@@ -99,7 +99,8 @@ impl Watchdog {
         view: &View,
         observed: &Observed,
     ) -> Option<Guard> {
-        (self.context.term.holds() && !is_dying(install, observed)).then(|| Guard {
+        let dying = is_dying(install, observed, &self.history);
+        (self.context.term.holds() && !dying).then(|| Guard {
             context: self.context.clone(),
             saves: self.saves.clone(),
             install: install.clone(),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::ailing::Ails;
@@ -17,6 +18,8 @@ use super::stamp::Stamp;
 use crate::agent::apply::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 use crate::agent::fitting;
+use crate::agent::plan::{Action, History};
+use crate::bundle::ObjectId;
 use crate::clock;
 use crate::manifests::OPEN_HEALS_MAP as NAME;
 
@@ -25,6 +28,7 @@ const HEALS: &str = "heals.json";
 const BUDGETS: &str = "budgets.json";
 const SILENCES: &str = "silences.json";
 const AILING: &str = "ailing.json";
+const TAKEN: &str = "taken.json";
 /// When they were written.
 const CLOCK: &str = "clock.json";
 
@@ -35,6 +39,35 @@ pub(super) struct Left {
     pub(super) tried: Vec<Tried>,
     pub(super) owed: Vec<Owed>,
     pub(super) ailing: Vec<Ails>,
+    pub(super) taken: Vec<Taken>,
+}
+
+/// A right that the guard took and that is not back, in the words of a heal's step: by these the removal of the agent knows it, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Taken {
+    action: String,
+    object: String,
+}
+
+impl Left {
+    /// Which rights the guard took; which ones exactly an agent before this one knew.
+    pub(super) fn cut(&self) -> impl Iterator<Item = (ObjectId, String)> {
+        let cut = Action::CutRights { uid: String::new() }.as_str();
+        let taken = self.taken.iter().filter(move |one| one.action == cut);
+        let objects = taken.filter_map(|one| one.object.parse::<ObjectId>().ok());
+        objects.map(|id| (id, String::new()))
+    }
+}
+
+/// What of the guard's doing is to be known to the next agent, also where no heal tells of it: something began to die in the midst of
+/// something else, or the record is full.
+pub(super) fn taken(history: &History) -> Vec<Taken> {
+    let cut = Action::CutRights { uid: String::new() };
+    let rights = history.cut.keys().map(|id| Taken {
+        action: cut.as_str().to_owned(),
+        object: id.to_string(),
+    });
+    rights.collect()
 }
 
 /// The same as it was read.
@@ -75,6 +108,7 @@ impl OpenHeals {
             tried: read(&data, BUDGETS, &mut wrong),
             owed: read(&data, SILENCES, &mut wrong),
             ailing: read(&data, AILING, &mut wrong),
+            taken: read(&data, TAKEN, &mut wrong),
         };
         let left = self.written.clone();
         let stamp = data.get(CLOCK);
@@ -108,11 +142,13 @@ impl OpenHeals {
         let tried = serde_json::to_string(&left.tried).context("write what was tried")?;
         let owed = serde_json::to_string(&left.owed).context("write who owes an answer")?;
         let ailing = serde_json::to_string(&left.ailing).context("write what the roots have")?;
+        let taken = serde_json::to_string(&left.taken).context("write what the guard took")?;
         let mut data = BTreeMap::from([
             (HEALS.to_owned(), heals),
             (BUDGETS.to_owned(), tried),
             (SILENCES.to_owned(), owed),
             (AILING.to_owned(), ailing),
+            (TAKEN.to_owned(), taken),
         ]);
         if let Some(boot) = clock::boot() {
             let stamp = Stamp::of(clock::now(), &boot);
@@ -174,6 +210,7 @@ fn fit(heals: &[Kept]) -> Result<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bundle::Kind;
 
     fn kept(n: usize, evidence: usize) -> Kept {
         let kept = serde_json::json!({
@@ -189,6 +226,37 @@ mod tests {
     fn heals_of(data: &BTreeMap<String, String>) -> (Vec<Kept>, Vec<String>) {
         let mut wrong = Vec::new();
         (read(data, HEALS, &mut wrong), wrong)
+    }
+
+    /// W44
+    #[test]
+    fn what_the_guard_took_is_known_to_the_next_agent() {
+        let right = ObjectId::new(Kind::ClusterRoleBinding, "", "a");
+        let mut history = History::default();
+        assert_eq!(taken(&history), []);
+        history.cut.insert(right.clone(), "uid".to_owned());
+        let text = serde_json::to_string(&taken(&history)).unwrap();
+        // The removal of the agent looks for this.
+        assert!(text.contains("\"cut-rights\""), "{text}");
+        let data = BTreeMap::from([(TAKEN.to_owned(), text)]);
+        let mut wrong = Vec::new();
+        let mut left = Left {
+            taken: read(&data, TAKEN, &mut wrong),
+            ..Left::default()
+        };
+        // What another version may say.
+        for (action, object) in [
+            ("cut-rights", "?".to_owned()),
+            ("another", "ClusterRoleBinding b".to_owned()),
+        ] {
+            left.taken.push(Taken {
+                action: action.to_owned(),
+                object,
+            });
+        }
+        let known: Vec<(ObjectId, String)> = left.cut().collect();
+        assert_eq!(known, [(right, String::new())]);
+        assert_eq!(wrong, Vec::<String>::new());
     }
 
     /// What does not fit costs nothing of what does.

@@ -44,11 +44,14 @@ impl Watchdog {
         }
         let saved = self.history.saved.values_mut().flatten();
         shift(saved.flat_map(Saved::times), set_by);
+        self.history.tries_on(now);
         budgets::resume(&mut self.history, &open.left.tried, (now, set_by));
         silences::resume(&mut self.history, &open.left.owed, set_by);
         ailing::resume(&mut self.history, &open.left.ailing);
+        self.history.cut = open.left.cut().collect();
         let Resumed { over, lost } = self.records.resume(open.left.heals);
-        self.history.cut = self.records.cut();
+        // An agent of an earlier version said it in the steps of its heals alone.
+        self.history.cut.extend(self.records.cut());
         // Whoever ended a heal counted it: what is summed up over processes has each of them once.
         for heal in &lost {
             self.context.metrics.ended(heal);

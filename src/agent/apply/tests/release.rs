@@ -256,3 +256,108 @@ async fn objects_of_a_crd_that_no_bundle_has_are_let_go() {
         ]
     );
 }
+
+/// W11: somebody else's finalizer holds an object on after a burst, until the engine has its rights again. kustomize-controller then prunes
+/// for whatever is being deleted, also without a finalizer of its own, but for what is suspended.
+#[tokio::test]
+async fn what_others_hold_on_prunes_nothing_when_the_engine_is_back() {
+    let crd = crd_of_kustomizations();
+    let item = |name: &str, finalizers: Value| {
+        json!({
+            "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+            "metadata": {
+                "name": name, "namespace": "teams", "uid": name, "deletionTimestamp": "2026-01-01T00:00:10Z",
+                "finalizers": finalizers, "labels": {"kustomize.toolkit.fluxcd.io/name": "flux-system"},
+            },
+            "spec": {"prune": true},
+        })
+    };
+    let items = [
+        item("alone", json!(["finalizers.fluxcd.io"])),
+        item(
+            "held",
+            json!(["finalizers.fluxcd.io", "foregroundDeletion"]),
+        ),
+    ];
+    let answer = move |method: &Method| match *method {
+        Method::GET => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+            (200, list)
+        }
+        _ => (200, json!({"metadata": {"name": "x"}})),
+    };
+    let step = Step {
+        action: Action::Release,
+        target: crd.clone(),
+        cause: None,
+    };
+    // With its CRD it is gone before the engine is back.
+    for (crd_goes, suspends) in [(false, true), (true, false)] {
+        let mut of_crd = live(&crd);
+        of_crd.deleting = crd_goes.then(clock::now);
+        let observed = Observed {
+            objects: [(crd.clone(), Arc::new(of_crd))].into(),
+            ..Observed::default()
+        };
+        let (calls, released) = done(&step, &observed, &[], answer.clone()).await;
+        assert_eq!(released.outcome, Outcome::Done);
+        let patches = calls.into_iter().filter(|(m, _)| *m == Method::PATCH);
+        let patches: Vec<Value> = patches.map(|(_, body)| body).collect();
+        let mut held = json!({"metadata": {"finalizers": ["foregroundDeletion"], "uid": "held"}});
+        if suspends {
+            held["spec"] = json!({"suspend": true});
+        }
+        let alone = json!({"metadata": {"finalizers": [], "uid": "alone"}});
+        assert_eq!(patches, [alone, held], "{crd_goes}");
+    }
+}
+
+/// A policy that lets nobody suspend anything keeps no engine without its rights.
+#[tokio::test]
+async fn what_may_not_be_suspended_is_let_go_all_the_same() {
+    let crd = crd_of_kustomizations();
+    let others = json!(["foregroundDeletion"]);
+    let item = json!({
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": {
+            "name": "held", "namespace": "teams", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:10Z",
+            "finalizers": ["finalizers.fluxcd.io", "foregroundDeletion"],
+            "labels": {"kustomize.toolkit.fluxcd.io/name": "flux-system"},
+        },
+        "spec": {"prune": true},
+    });
+    let free = json!({"metadata": {"finalizers": others, "uid": "u"}});
+    let still = json!({"metadata": {"finalizers": others, "uid": "u"}, "spec": {"suspend": true}});
+    let step = Step {
+        action: Action::Release,
+        target: crd.clone(),
+        cause: None,
+    };
+    let observed = Observed {
+        objects: [(crd.clone(), Arc::new(live(&crd)))].into(),
+        ..Observed::default()
+    };
+    let trouble = Outcome::Unserved("release held: busy".to_owned());
+    for (code, message, sent, outcome) in [
+        (403, "denied by a webhook", 2, Outcome::Done),
+        // That is tried again as it is.
+        (500, "busy", 1, trouble),
+    ] {
+        let (item, patches) = (item.clone(), AtomicUsize::new(0));
+        let answer = move |method: &Method| match *method {
+            Method::GET => {
+                let list =
+                    json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [item]});
+                (200, list)
+            }
+            _ if patches.fetch_add(1, Ordering::Relaxed) == 0 => status(code, message),
+            _ => (200, json!({"metadata": {"name": "x"}})),
+        };
+        let (calls, released) = done(&step, &observed, &[], answer).await;
+        let asked = calls.into_iter().filter(|(m, _)| *m == Method::PATCH);
+        let asked: Vec<Value> = asked.map(|(_, body)| body).collect();
+        let expected = [still.clone(), free.clone()];
+        assert_eq!(asked, expected[..sent], "{code}");
+        assert_eq!(released.outcome, outcome, "{code}");
+    }
+}

@@ -88,7 +88,8 @@ async fn bundle(
     Ok(Some(bundle.within(namespace)))
 }
 
-/// Whether a heal that is not over took rights from the engine. What else lacks them was never ours to give, or is somebody else's.
+/// Whether a heal that is not over took rights from the engine, or the guard has any that are not back. What else lacks them was never
+/// ours to give, or is somebody else's.
 async fn cut(kube: &kube::Client, namespace: &str) -> bool {
     let maps = Api::<ConfigMap>::namespaced(kube.clone(), namespace);
     let data = match within(maps.get_opt(OPEN_HEALS_MAP)).await {

@@ -12,6 +12,7 @@ use crate::wire::api::EngineKind;
 
 mod argocd;
 mod heard;
+mod left;
 
 const ROOT: &str = "flux-system";
 
@@ -270,7 +271,10 @@ fn a_commit_soon_after_a_burst_is_a_wish_all_the_same() {
 #[test]
 fn the_guard_goes_on_until_the_last_one_is_let_go() {
     let mut place = Place::new();
-    let is_on = |place: &Place| is_on(&place.cluster.install, &place.seen);
+    let is_on = |place: &Place| {
+        let cluster = &place.cluster;
+        is_on(&cluster.install, &place.seen, &cluster.history)
+    };
     // Another one is there all the time, and a third goes that nothing holds.
     place.hear("b", Some(live("b", ROOT)));
     let mut loose = dying(live("c", ROOT));
@@ -334,7 +338,9 @@ fn a_root_that_would_prune_is_let_go_at_once() {
         let root = place.cluster.objects.get_mut(&sync).unwrap();
         root.finalizers = Vec::new();
         place.look();
-        assert!(!is_on(&place.cluster.install, &place.seen), "{spec}");
+        let cluster = &place.cluster;
+        let on = is_on(&cluster.install, &place.seen, &cluster.history);
+        assert!(!on, "{spec}");
     }
 }
 

@@ -126,7 +126,7 @@ faults! {
         does "deletes the Lease";
         advice "";
     ApiUnhealthy: 14, Budget::Report, 30 s;
-        seen "the API server has not answered for 90 s about a kind of the install, or refuses the agent to list it; with Argo CD also: has never listed the Applications. \
+        seen "the API server has not answered for 90 s about a kind of the install, or refuses the agent to list it; with Argo CD also: has never listed the Applications; after a guard that is not over also: has never listed the sync objects. \
               Or it is not well itself: its `/readyz` fails twice in a row, more than 20 % of the agent's reads in 30 s (3 or more) are answered with 5xx, or more than 1 % (3 or more) take longer than 2 s";
         evidence "since when; the kind; or the share of 5xx, the 99th percentile and what `/readyz` says";
         does "nothing until it answers: no verdict from what is not known. Only the guard (`CrdTerminating`, `NamespaceTerminating`, `SyncObjectsDeleted`) goes on. It ends by itself, half a minute after the last errors";

@@ -122,7 +122,7 @@ fn an_api_server_is_called_silent_after_a_minute_and_a_half() {
         );
         let namespace = id(Kind::Namespace, "flux-system");
         let expected = told.then(|| Finding::new(Class::ApiUnhealthy, &namespace, text));
-        let said = stale(now, &cluster.install, &observed);
+        let said = stale(now, &cluster.install, &observed, &cluster.history);
         assert_eq!(said, expected);
     }
 }

@@ -265,3 +265,18 @@ fn what_was_allowed_to_die_costs_the_engine_nothing() {
     live.deleting = Some(cluster.now);
     assert_eq!(ends(&mut cluster), []);
 }
+
+/// What another one has replaced gets nothing back, and nothing is to wait for that.
+#[test]
+fn rights_of_an_engine_that_is_no_more_are_forgotten() {
+    let mut cluster = Cluster::working();
+    let [first, other] = [RIGHTS[0], "argocd-application-controller"]
+        .map(|name| ObjectId::new(Kind::ClusterRoleBinding, "", name));
+    cluster.objects.remove(&first);
+    for id in [&first, &other] {
+        cluster.history.cut.insert(id.clone(), String::new());
+    }
+    let observed = cluster.observed();
+    cluster.history.saw_rights(&cluster.install, &observed);
+    assert_eq!(cluster.history.cut, [(first, String::new())].into());
+}

@@ -27,6 +27,9 @@ pub const STALE: Duration = Duration::hours(24);
 /// is longer, and then there is the same day.
 const UNTRIED: Duration = LONGEST.saturating_add(STALE);
 
+/// So long at least an agent tries what the one before it had tried.
+const ANEW: Duration = Duration::hours(1);
+
 /// What is not on record as tried is looked at again.
 const UNRECORDED: Duration = Duration::seconds(2);
 
@@ -42,7 +45,7 @@ impl History {
         let mut more = BTreeSet::new();
         // There may be thousands: none is compared with each other one.
         let mut known: BTreeMap<ObjectId, BTreeSet<String>> = BTreeMap::new();
-        let burst = burst::is_on(install, observed);
+        let burst = burst::is_on(install, observed, self);
         for (id, (at, keepsake)) in observed.lost.iter() {
             let crd = ObjectId::crd_of(id.kind);
             let live = observed.objects.get(&crd);
@@ -109,6 +112,17 @@ impl History {
         saved.extend(more);
     }
 
+    /// Goes on with what an agent before this one tried to bring back. In a time without an agent nobody tried it, so that it is not
+    /// given up before this one has; what was tried two days ago is over, as what nobody tried.
+    pub fn tries_on(&mut self, now: OffsetDateTime) {
+        let saved = self.saved.values_mut().flatten();
+        for tried in saved.filter_map(|one| one.tried.as_mut()) {
+            if now - *tried < UNTRIED {
+                *tried = (*tried).max(now - STALE + ANEW);
+            }
+        }
+    }
+
     /// Forgets what no try brought back for too long: whoever has its name by now would get what somebody else had. So it is with what
     /// nobody tried while its CRD served, be it for a window, another manager or want of an agent: who had use for it made it anew.
     /// As long as the CRD is away nobody can, and it stays, however old it is. Returns it, by CRD.
@@ -120,11 +134,12 @@ impl History {
         let mut given_up = BTreeMap::new();
         for (crd, saved) in &mut self.saved {
             let live = observed.objects.get(crd);
-            let serves = live.and_then(|live| serves_since(live));
-            let is_stale = |one: &mut Saved| match (one.tried, serves) {
-                (Some(tried), _) => now - tried >= STALE,
-                (None, Some(serves)) => now - serves.max(one.since) >= UNTRIED,
-                (None, None) => false,
+            let Some(serves) = live.and_then(|live| serves_since(live)) else {
+                continue;
+            };
+            let is_stale = |one: &mut Saved| match one.tried {
+                Some(tried) => now - serves.max(tried) >= STALE,
+                None => now - serves.max(one.since) >= UNTRIED,
             };
             let stale: Vec<Saved> = saved.extract_if(.., is_stale).collect();
             if !stale.is_empty() {

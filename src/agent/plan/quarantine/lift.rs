@@ -20,7 +20,8 @@ use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
-/// The first object that may be given back to Git, or whose probation is over.
+/// The first object that may be given back to Git, or whose probation is over. One with which that came to nothing a moment ago
+/// keeps no other one waiting.
 pub fn lifts(
     now: OffsetDateTime,
     install: &Install,
@@ -28,26 +29,34 @@ pub fn lifts(
     history: &History,
 ) -> Vec<Step> {
     let holds = holds(install, observed);
+    let known = (observed, history);
     let given = match install.traits.kind {
-        EngineKind::Flux => given_back_by_flux(now, install, observed, &holds),
-        EngineKind::Argocd => given_back(now, install, (observed, history), &holds),
+        EngineKind::Flux => given_back_by_flux(now, install, known, &holds),
+        EngineKind::Argocd => given_back(now, install, known, &holds),
     };
-    let settled = || {
-        install.wanted.keys().find_map(|id| {
-            let live = observed.objects.get(id)?;
-            let since = parse_rfc3339(hold(live)?.lifted.as_deref()?)?;
-            let over = now - since >= PROBATION && sound(id, live);
-            (over && !rests(now, observed, id)).then(|| vec![step(Action::Settle, id)])
-        })
-    };
-    given.or_else(settled).unwrap_or_default()
+    let in_vain = |id: &ObjectId| pace::rests(history, id, now);
+    let over = install.wanted.keys().filter(|id| {
+        let live = observed.objects.get(*id);
+        live.is_some_and(|live| is_over(now, id, live)) && !rests(now, observed, id)
+    });
+    let over = over.min_by_key(|id| in_vain(id));
+    let settled = over.map(|id| vec![step(Action::Settle, id)]);
+    let all = given.into_iter().chain(settled);
+    let first = all.min_by_key(|steps| steps.first().is_some_and(|step| in_vain(&step.target)));
+    first.unwrap_or_default()
+}
+
+/// Whether an object that was given back has worked for long enough.
+fn is_over(now: OffsetDateTime, id: &ObjectId, live: &Object) -> bool {
+    let lifted = hold(live).and_then(|hold| parse_rfc3339(hold.lifted.as_deref()?));
+    lifted.is_some_and(|since| now - since >= PROBATION) && sound(id, live)
 }
 
 /// Once what brings it is done with another commit, which need not be when the root is.
 fn given_back_by_flux(
     now: OffsetDateTime,
     install: &Install,
-    observed: &Observed,
+    (observed, history): (&Observed, &History),
     holds: &BTreeMap<ObjectId, Held>,
 ) -> Option<Vec<Step>> {
     let ours = |id: &ObjectId| {
@@ -64,9 +73,9 @@ fn given_back_by_flux(
             || is_still_there(install, observed, (id, held), &seen);
         ordered || over && !rests(now, observed, id)
     };
-    let (id, held) = holds
-        .iter()
-        .find(|(id, held)| ends(id, held) && !removed(install, observed, id))?;
+    let all = holds.iter();
+    let all = all.filter(|(id, held)| ends(id, held) && !removed(install, observed, id));
+    let (id, held) = all.min_by_key(|(id, _)| pace::rests(history, id, now))?;
     let lifted = step(lift(now, install, &held.hold), id);
     let asks = !brings::is_gone(install, observed, &held.owner);
     let asked = asks.then(|| step(Action::Nudge, &held.owner));
@@ -91,7 +100,7 @@ fn given_back(
     (observed, history): (&Observed, &History),
     holds: &BTreeMap<ObjectId, Held>,
 ) -> Option<Vec<Step>> {
-    let (id, held) = holds.iter().find(|(id, held)| {
+    let all = holds.iter().filter(|(id, held)| {
         // One whose Application was told in vain a moment ago keeps no other one waiting.
         if pace::rests(history, &held.owner, now) {
             return false;
@@ -112,7 +121,8 @@ fn given_back(
             ends && calm && !said.extra.contains(*id) && !said.behind
         };
         observed.objects.contains_key(*id) && said.is_some_and(ends)
-    })?;
+    });
+    let (id, held) = all.min_by_key(|(id, _)| pace::rests(history, id, now))?;
     let mut rest = holds.clone();
     rest.remove(id);
     let mut steps = vec![step(lift(now, install, &held.hold), id)];

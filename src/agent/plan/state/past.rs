@@ -73,6 +73,9 @@ pub struct History {
     pub saved: BTreeMap<ObjectId, Vec<Saved>>,
     /// Rights that the guard took and that are not back, and the UID that each had; empty = it is not known any more.
     pub cut: BTreeMap<ObjectId, String>,
+    /// Whether all of the engine's rights have been there since this agent began: no guard of an agent before it took any that are
+    /// missing later.
+    pub had_rights: bool,
     /// When those that did not come back are tried again, by CRD.
     pub restore_after: BTreeMap<ObjectId, OffsetDateTime>,
     /// Objects that the API server found invalid as they were sent.

@@ -21,6 +21,16 @@ fn crd(name: &str) -> ObjectId {
     ObjectId::new(Kind::CustomResourceDefinition, "", name)
 }
 
+/// A cluster whose CRD serves since then.
+fn serving(crd: &ObjectId, since: OffsetDateTime) -> Observed {
+    let mut observed = Cluster::working().observed();
+    let of_kustomizations = ObjectId::crd_of(Kind::Kustomization);
+    let mut live = observed.objects[&of_kustomizations].as_ref().clone();
+    live.created = Some(since);
+    observed.objects.insert(crd.clone(), Arc::new(live));
+    observed
+}
+
 /// Saved in this minute.
 fn saved(name: &str) -> Saved {
     let object = json!({"metadata": {"namespace": "team-a", "name": name}});
@@ -179,10 +189,10 @@ async fn what_cannot_be_brought_back_goes_from_the_record_after_a_day() {
         // As the next agent has it.
         watchdog.history.saved = left.objects;
     }
-    let away = Observed::default();
-    assert_eq!(watchdog.give_up(at(83), &away), BTreeSet::new());
+    let there = serving(&crd, lost.since);
+    assert_eq!(watchdog.give_up(at(83), &there), BTreeSet::new());
     let day = at(60) + STALE;
-    assert_eq!(watchdog.give_up(day, &away), [crd.clone()].into());
+    assert_eq!(watchdog.give_up(day, &there), [crd.clone()].into());
     watchdog.keep_saves(&crd).await;
     assert_eq!(server.lock().unwrap().maps, BTreeMap::new());
 }
@@ -239,11 +249,43 @@ async fn what_was_brought_back_long_ago_is_not_brought_back_once_more() {
     next.saves = saves(&server);
     next.resume().await;
     assert_eq!(next.history.saved.len(), 1);
-    let (install, observed) = (install(), Cluster::working().observed());
+    let (install, observed) = (install(), serving(&crd, then));
     // Before anything is planned.
     let changed = next.mourn(clock::now(), &install, &observed);
     assert_eq!(changed, [crd.clone()].into());
     assert!(next.history.saved.is_empty());
     next.keep_saves(&crd).await;
     assert_eq!(server.lock().unwrap().maps, BTreeMap::new());
+}
+
+/// W44: the first try is on record, and its end is not: the agent ended in the midst of it, and its node was away for a day. The next one
+/// tries it before it gives anything up.
+#[tokio::test(start_paused = true)]
+async fn what_was_tried_before_a_day_without_an_agent_is_tried_again() {
+    let crd = crd("kustomizations.kustomize.toolkit.fluxcd.io");
+    let server = Arc::new(Mutex::new(Server::default()));
+    let mut before = watchdog();
+    before.saves = saves(&server);
+    let then = clock::now() - time::Duration::hours(25);
+    let lost = Saved::new(saved("x").object, then);
+    before.history.saved.insert(crd.clone(), vec![lost.clone()]);
+    assert!(before.records_try(then, &crd).await);
+    drop(before);
+    // As a node that was away for so long has it.
+    for map in server.lock().unwrap().maps.values_mut() {
+        map["data"]["tried"] = json!(format!("{} 1", clock::rfc3339(then)));
+    }
+    let mut next = watchdog();
+    next.saves = saves(&server);
+    next.resume().await;
+    next.history.adopted = true;
+    let (install, observed) = (install(), serving(&crd, then));
+    let changed = next.mourn(clock::now(), &install, &observed);
+    assert_eq!(changed, BTreeSet::new());
+    let left: Vec<&Value> = next.history.saved[&crd].iter().map(|s| &s.object).collect();
+    assert_eq!(left, [&lost.object]);
+    let now = observed.pods_at.unwrap();
+    let plan = plan::plan(now, &install, &observed, &next.history);
+    let of_it = |step: &&Step| step.action == Action::Restore && step.target == crd;
+    assert_eq!(plan.steps.iter().filter(of_it).count(), 1);
 }

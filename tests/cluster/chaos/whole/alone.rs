@@ -1,7 +1,7 @@
 //! "All of it again with the hub stopped": what other tests do with the hub there, with Git there and nobody to be told.
 
 use crate::blocked::named_and_left;
-use crate::cascade::{goes_on, nothing_is_pruned};
+use crate::cascade::{goes_on, goes_on_a_day_later, nothing_is_pruned};
 use crate::guard::migrated;
 use crate::healing::{LIMIT, on_record, settle};
 use crate::signers::refused_without_the_hub;
@@ -48,6 +48,13 @@ fn no_workload_is_pruned_without_the_hub() {
 #[ignore = "takes minutes: make chaos"]
 fn an_agent_killed_in_the_middle_goes_on_with_the_guard_without_the_hub() {
     alone(&mut world::adopted(), goes_on);
+}
+
+/// W44, W25
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_agent_that_was_away_for_a_day_goes_on_with_the_guard_without_the_hub() {
+    alone(&mut world::adopted(), goes_on_a_day_later);
 }
 
 /// W15

@@ -53,10 +53,11 @@ fn what_cannot_be_brought_back_for_a_day_is_given_up() {
     let young = saved("young", begin + Duration::hours(20));
     let mut history = History::default();
     history.saved.insert(crd.clone(), vec![old.clone()]);
+    let serves = with_crd(&crd, begin - Duration::hours(1), None);
     let mut given_up = Vec::new();
     let mut now = begin;
     while now < begin + Duration::hours(25) {
-        let stale = history.give_up(now, &Observed::default());
+        let stale = history.give_up(now, &serves);
         given_up.extend(stale.into_iter().map(|of| (now, of)));
         let mut left = history.saved.get(&crd).cloned().unwrap_or_default();
         if now == young.since {
@@ -69,7 +70,7 @@ fn what_cannot_be_brought_back_for_a_day_is_given_up() {
     assert_eq!(given_up, [(begin + STALE, (crd.clone(), vec![old]))]);
     let young = tried(&young, young.since);
     assert_eq!(history.saved, [(crd.clone(), vec![young.clone()])].into());
-    let rest = history.give_up(young.since + STALE, &Observed::default());
+    let rest = history.give_up(young.since + STALE, &serves);
     assert_eq!(rest, [(crd, vec![young])].into());
     assert!(history.saved.is_empty() && history.restore_after.is_empty());
 }
@@ -160,6 +161,50 @@ fn what_nobody_tried_is_given_up_when_its_crd_has_served_for_two_days() {
         let given_up = history.give_up(now, observed);
         assert_eq!(given_up.contains_key(&crd), gone, "{now}");
         assert_eq!(history.saved.is_empty(), gone, "{now}");
+    }
+}
+
+/// W44: the CRD goes once more before all is back, and hangs for days; or the agent is away for a day after its first try.
+#[test]
+fn a_day_in_which_nobody_could_or_did_try_does_not_count() {
+    let begin = datetime!(2026-01-02 03:04:05 UTC);
+    let hours = |hours| begin + Duration::hours(hours);
+    let second = Duration::SECOND;
+    let crd = ObjectId::new(
+        Kind::CustomResourceDefinition,
+        "",
+        "helmreleases.helm.toolkit.fluxcd.io",
+    );
+    let old = with_crd(&crd, hours(-1_000), None);
+    let dying = with_crd(&crd, hours(-1_000), Some(hours(1)));
+    let anew = with_crd(&crd, hours(90), None);
+    let away = Observed::default();
+    for (observed, resumed, now, gone) in [
+        (&old, None, hours(24) - second, false),
+        (&old, None, hours(24), true),
+        (&dying, None, hours(90), false),
+        (&away, None, hours(90), false),
+        (&anew, None, hours(114) - second, false),
+        (&anew, None, hours(114), true),
+        // Another agent begins then, and has an hour at least.
+        (&old, Some(hours(20)), hours(24), true),
+        (&old, Some(hours(25)), hours(25), false),
+        (&old, Some(hours(25)), hours(26) - second, false),
+        (&old, Some(hours(25)), hours(26), true),
+        (&old, Some(hours(47)), hours(47), false),
+        // Who had use for it made it anew by then.
+        (&old, Some(hours(48)), hours(48), true),
+        (&dying, Some(hours(90)), hours(90), false),
+    ] {
+        let mut history = History::default();
+        let saved = tried(&saved("x", begin), begin);
+        history.saved.insert(crd.clone(), vec![saved]);
+        if let Some(resumed) = resumed {
+            history.tries_on(resumed);
+        }
+        let given_up = history.give_up(now, observed);
+        assert_eq!(given_up.contains_key(&crd), gone, "{resumed:?} {now}");
+        assert_eq!(history.saved.is_empty(), gone, "{resumed:?} {now}");
     }
 }
 

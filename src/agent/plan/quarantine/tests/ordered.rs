@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::plan::MAINTENANCE;
+use crate::agent::plan::history::Outcome;
 
 pub(super) const NAME: &str = "source-controller";
 
@@ -13,9 +14,13 @@ pub(super) fn held() -> Cluster {
 }
 
 pub(super) fn scaled_to_zero(cluster: &mut Cluster) {
-    commit(cluster, "main@sha1:2", NAME, "/spec/replicas", json!(0));
+    is_scaled_to_zero(cluster, NAME);
+}
+
+fn is_scaled_to_zero(cluster: &mut Cluster, name: &str) {
+    commit(cluster, "main@sha1:2", name, "/spec/replicas", json!(0));
     let plan = after_a_while(cluster);
-    assert_eq!(writes(&plan), [("hold", NAME), ("apply", NAME)]);
+    assert_eq!(writes(&plan), [("hold", name), ("apply", name)]);
     do_all(cluster, &plan);
     cluster.history.faults.clear();
     works(cluster);
@@ -133,5 +138,43 @@ fn an_object_with_a_window_of_its_own_is_given_back_by_order_alone() {
     cluster.now += PROBATION;
     assert_eq!(writes(&cluster.plan()), []);
     window(&mut cluster, None);
+    assert_eq!(writes(&cluster.plan()), [("settle", NAME)]);
+}
+
+/// W22: a webhook that refuses each change of one object would keep all others held for as long.
+#[test]
+fn an_object_that_cannot_be_given_back_keeps_no_other_one_waiting() {
+    const FIRST: &str = "kustomize-controller";
+    let mut cluster = held();
+    is_scaled_to_zero(&mut cluster, FIRST);
+    fetched(&mut cluster, "main@sha1:3");
+    cluster.now += Duration::seconds(1);
+    let refuse = |cluster: &mut Cluster, plan: &Plan| {
+        let (now, observed) = (cluster.now, cluster.observed());
+        let outcome = Outcome::Failed("the webhook denied the request".to_owned());
+        cluster
+            .history
+            .acted(now, &plan.steps[0], &outcome, &observed);
+    };
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", FIRST)]);
+    refuse(&mut cluster, &plan);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", NAME)]);
+    do_all(&mut cluster, &plan);
+    works(&mut cluster);
+    // It is tried again in its own time, and not later than that.
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), []);
+    cluster.now += Duration::seconds(2);
+    assert!(plan.next_look <= cluster.now, "{}", plan.next_look);
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", FIRST)]);
+    refuse(&mut cluster, &plan);
+    // Nor does it hold up the end of what was given back.
+    cluster.now += PROBATION;
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("lift", FIRST)]);
+    refuse(&mut cluster, &plan);
     assert_eq!(writes(&cluster.plan()), [("settle", NAME)]);
 }

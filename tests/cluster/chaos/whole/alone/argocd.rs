@@ -5,7 +5,7 @@ use super::super::rejected::named_and_mended;
 use super::alone;
 use crate::argocd::redis_hangs;
 use crate::blocked::{named_and_left, stateful_named_and_left};
-use crate::cascade::{goes_on, nothing_is_pruned};
+use crate::cascade::{goes_on, goes_on_a_day_later, nothing_is_pruned};
 use crate::guard::migrated;
 use crate::stuck::comes_back;
 use crate::support::world;
@@ -29,6 +29,13 @@ fn no_workload_of_argo_cd_is_pruned_without_the_hub() {
 #[ignore = "takes minutes: make chaos"]
 fn an_agent_killed_in_the_middle_goes_on_with_the_guard_of_argo_cd_without_the_hub() {
     alone(&mut world::adopted_argocd(), goes_on);
+}
+
+/// W44, W25
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_agent_of_argo_cd_that_was_away_for_a_day_goes_on_with_the_guard_without_the_hub() {
+    alone(&mut world::adopted_argocd(), goes_on_a_day_later);
 }
 
 /// W15

@@ -1,0 +1,100 @@
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::agent::plan::tests::{Cluster, install};
+use crate::agent::saves::Saves;
+use crate::agent::watchdog::open::OpenHeals;
+use crate::agent::watchdog::tests::watchdog;
+
+/// An API server that has what is left to the next agent, once that is written, and nothing else; and what it was asked for.
+#[derive(Default)]
+struct Server {
+    left: Option<Value>,
+    asked: Vec<String>,
+}
+
+impl Server {
+    fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        self.asked.push(format!("{method} {path}"));
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []});
+        let gone = json!({"kind": "Status", "code": 404, "reason": "NotFound"});
+        if *method == Method::PATCH {
+            self.left = Some(serde_json::from_slice(body).unwrap());
+        }
+        match &self.left {
+            Some(left) if path.ends_with("/linesman-open-heals") => (200, left.clone()),
+            None if path.ends_with("/linesman-open-heals") => (404, gone),
+            _ => (200, list),
+        }
+    }
+}
+
+fn kube(server: &Arc<Mutex<Server>>) -> kube::Client {
+    let server = Arc::clone(server);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let server = Arc::clone(&server);
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            let (method, path) = (&parts.method, parts.uri.path());
+            let (code, said) = server.lock().unwrap().answer(method, path, &body);
+            let answer = Response::builder().status(code);
+            let answer = answer.body(Body::from(said.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    kube::Client::new(service, "linesman")
+}
+
+/// W44: an agent that ends while objects are let go, which takes a while, leaves to the next one whose doing it is that the engine has
+/// no rights, also where no heal was open yet.
+#[tokio::test(start_paused = true)]
+async fn what_the_guard_took_is_on_record_before_anything_is_let_go() {
+    let record = "PATCH /api/v1/namespaces/linesman/configmaps/linesman-open-heals";
+    let list = "GET /apis/kustomize.toolkit.fluxcd.io/v1/kustomizations";
+    let right = ObjectId::new(Kind::ClusterRoleBinding, "", "cluster-reconciler");
+    let step = Step {
+        action: Action::Release,
+        target: ObjectId::crd_of(Kind::Kustomization),
+        cause: None,
+    };
+    let (install, observed) = (install(), Cluster::working().observed());
+    for (cut, asked) in [(true, vec![record, list]), (false, vec![list])] {
+        let server = Arc::new(Mutex::new(Server::default()));
+        let kube = kube(&server);
+        let mut before = watchdog();
+        before.open_heals = OpenHeals::new(&kube, "linesman");
+        if cut {
+            let uid = "uid".to_owned();
+            before.history.cut.insert(right.clone(), uid);
+        }
+        let hands = Hands {
+            kube: &kube,
+            install: &install,
+            view: &View::new(&install),
+            observed: &observed,
+            saves: &Saves::new(&kube, "linesman"),
+        };
+        let outcome = Box::pin(before.step(hands, &install, &step)).await;
+        assert_eq!(outcome, Outcome::Unchanged);
+        assert_eq!(server.lock().unwrap().asked, asked);
+        drop(before);
+
+        let mut next = watchdog();
+        next.open_heals = OpenHeals::new(&kube, "linesman");
+        next.saves = Saves::new(&kube, "linesman");
+        next.resume().await;
+        let known: BTreeMap<ObjectId, String> = if cut {
+            [(right.clone(), String::new())].into()
+        } else {
+            BTreeMap::new()
+        };
+        assert_eq!(next.history.cut, known);
+    }
+}
