@@ -124,7 +124,7 @@ pub const STEPS: [&str; 30] = [
 pub const COMMIT: &str = "commit";
 
 /// What is not in a closed set, such as a class of a newer agent.
-const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 /// The step of a heal in which nothing was done.
 const NONE: &str = "none";
 

@@ -39,6 +39,7 @@ pub mod lookups;
 pub mod lost;
 pub mod notify;
 pub mod oidc;
+pub mod pace;
 pub mod peers;
 pub mod presence;
 pub mod proxy;
@@ -177,6 +178,8 @@ pub struct Hub {
     /// Heals that closed, to be told of.
     pub notices: notify::Ended,
     pub presence: Presence,
+    /// How often agents may do what changes records.
+    pub paces: pace::Paces,
     /// What many clusters have in common now.
     pub incident: safe_heals::Standing,
     pub tls: tls::Tls,
@@ -227,15 +230,18 @@ pub struct Orders {
 
 impl Orders {
     const ROOM: usize = 64;
+    /// Of one cluster: its agent has one, and another for a moment when it moves to its next line.
+    pub const STREAMS: usize = 16;
 
-    pub fn subscribe(&self, cluster: &ClusterName) -> broadcast::Receiver<Order> {
+    /// None = the cluster's agent has as many as it may.
+    pub fn subscribe(&self, cluster: &ClusterName) -> Option<broadcast::Receiver<Order>> {
         let mut clusters = self.lock();
         // Clusters whose last stream ended leave no trace.
         clusters.retain(|_, sender| sender.receiver_count() > 0);
-        clusters
+        let sender = clusters
             .entry(cluster.clone())
-            .or_insert_with(|| broadcast::channel(Self::ROOM).0)
-            .subscribe()
+            .or_insert_with(|| broadcast::channel(Self::ROOM).0);
+        (sender.receiver_count() < Self::STREAMS).then(|| sender.subscribe())
     }
 
     /// To the cluster's agent, if it listens now: an agent that does not will start from the present state.
@@ -299,4 +305,23 @@ pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_has_so_many_streams_of_orders_and_another_one_has_its_own() {
+        let orders = Orders::default();
+        let [eu1, us1] = ["eu1", "us1"].map(|name| name.parse::<ClusterName>().unwrap());
+        let open = || orders.subscribe(&eu1);
+        let mut streams: Vec<_> = (0..Orders::STREAMS).map(|_| open().unwrap()).collect();
+        assert!(open().is_none());
+        assert!(orders.subscribe(&us1).is_some());
+        streams.pop();
+        assert!(open().is_some());
+        orders.send(&eu1, Order::Beat);
+        assert_eq!(streams[0].try_recv(), Ok(Order::Beat));
+    }
 }

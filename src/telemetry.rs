@@ -70,6 +70,7 @@ pub struct HubMetrics {
     pushes: Counter,
     takeovers: Counter,
     heals: HealMetrics,
+    heals_refused: Family<Reason, Counter>,
     notices: Family<Told, Counter>,
     audit_behind: Family<AuditSink, Gauge>,
     audit_early: Counter,
@@ -98,6 +99,11 @@ struct Code {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Rule {
     rule: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -155,6 +161,11 @@ impl HubMetrics {
         &self.heals
     }
 
+    /// A heal that an agent told of and that was not taken: for its `id`, the time in that (`ahead`), its `class` or the `room`.
+    pub fn heal_refused(&self, reason: &'static str) {
+        self.heals_refused.get_or_create(&Reason { reason }).inc();
+    }
+
     /// What became of a notice, or of one try: `delivered`, `failed` (and tried again) or `dropped`.
     pub fn noticed(&self, sink: &'static str, outcome: &'static str) {
         self.notices.get_or_create(&Told { sink, outcome }).inc();
@@ -205,6 +216,11 @@ impl HubMetrics {
             self.connections.clone(),
         );
         registry.register("reports", "Reports from agents", self.reports.clone());
+        registry.register(
+            "heals_refused",
+            "Heals of agents that were not taken, by why",
+            self.heals_refused.clone(),
+        );
         registry.register(
             "line_takeovers",
             "Lines that another process of the agent took while they were up",

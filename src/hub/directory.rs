@@ -259,6 +259,7 @@ pub async fn last_heard(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
 pub fn removed(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
     hub.tunnels.end_removed(cluster, cluster_id);
     hub.presence.forget(cluster_id);
+    hub.paces.forget(cluster_id);
 }
 
 /// The others need not wait for their next look.

@@ -35,8 +35,9 @@ const QUEUE: usize = 256;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// All tries of one notice.
 const DEADLINE: Duration = Duration::from_hours(1);
-/// Heals that closed since the last look.
+/// Heals that closed since the last look, of all clusters and of one.
 const MAX_ENDED: usize = 1_000;
+const MAX_ENDED_OF_ONE: usize = 100;
 const RETRY: Schedule = Schedule {
     floor: Duration::from_millis(500),
     first: Duration::from_secs(1),
@@ -96,10 +97,20 @@ pub struct Ended {
 impl Ended {
     /// What finds no place is in the heals' history, as all are.
     pub fn add(&self, cluster: &ClusterName, heals: &[HealRecord]) {
+        if heals.is_empty() {
+            return;
+        }
         let mut all = self.heals.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.iter().filter(|(of, _)| of == cluster).count();
         let room = MAX_ENDED.saturating_sub(all.len());
+        let room = room.min(MAX_ENDED_OF_ONE.saturating_sub(own));
         let new = heals.iter().take(room);
         all.extend(new.map(|heal| (cluster.clone(), heal.clone())));
+        drop(all);
+        let untold = heals.len().saturating_sub(room);
+        if untold > 0 {
+            tracing::warn!(%cluster, untold, "more heals ended since the last look than people are told of; 'heal list' has them");
+        }
     }
 
     fn take(&self) -> Vec<(ClusterName, HealRecord)> {
@@ -369,6 +380,20 @@ mod tests {
         taken.iter().map(|(_, heal)| heal.id.as_str()).collect()
     }
 
+    /// One that makes up ends without end keeps nobody else's from being told.
+    #[test]
+    fn a_cluster_has_a_share_of_the_heals_that_are_told() {
+        let [eu1, us1] = ["eu1", "us1"].map(|name| name.parse::<ClusterName>().unwrap());
+        let ended = Ended::default();
+        for _ in 0..20 {
+            ended.add(&eu1, &heals(0..60));
+        }
+        ended.add(&us1, &heals(0..2));
+        let taken = ended.take();
+        let of = |name: &ClusterName| taken.iter().filter(|(of, _)| of == name).count();
+        assert_eq!((of(&eu1), of(&us1)), (MAX_ENDED_OF_ONE, 2));
+    }
+
     #[test]
     fn heals_that_could_not_be_told_come_first_again_and_no_more_than_fit() {
         let eu1: ClusterName = "eu1".parse().unwrap();
@@ -379,7 +404,11 @@ mod tests {
         ended.put_back(taken);
         let taken = ended.take();
         assert_eq!(ids(&taken), ["h0", "h1", "h2"]);
-        ended.add(&eu1, &heals(3..MAX_ENDED + 3));
+        for cluster in 0..10 {
+            let first = 3 + cluster * MAX_ENDED_OF_ONE;
+            let cluster = format!("c{cluster}").parse().unwrap();
+            ended.add(&cluster, &heals(first..first + MAX_ENDED_OF_ONE));
+        }
         ended.put_back(taken);
         let taken = ended.take();
         assert_eq!((taken.len(), ids(&taken)[3]), (MAX_ENDED, "h3"));

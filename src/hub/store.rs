@@ -39,7 +39,7 @@ pub use records::users::{
 };
 pub use records::{
     Cluster, ClusterKey, Details, HostKeysOf, Images, JoinToken, Joined, KeyKind, KeyState,
-    NewBundle, NewClusterRow, Reported, Revision, TokenKind,
+    NewBundle, NewClusterRow, Reported, Revision, Stored, TokenKind, WITHIN,
 };
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -180,8 +180,9 @@ contract! {
 
     /// Facts, steps and conditions of each of these clusters, in the same order.
     details(&self, ids: &[String]) -> Vec<Details>;
-    /// Takes in a report, heals included, all of which are stored now. Gives those that it ended: said again, it is no news.
-    report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Vec<HealRecord>;
+    /// Takes in a report, heals included: all of them are stored now but open ones beyond those that a cluster may have, and its
+    /// condition `HealsTaken` is False while there are any. Of those that are over so many are kept, the newest.
+    report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Stored;
     /// How many heals of each class are not over, in clusters that are not removed.
     faults(&self) -> Vec<(String, i64)>;
     /// The clusters that were heard of, and what their agents acted on since: by the times of the acts, whenever they were told.

@@ -26,6 +26,9 @@ pub use standing::Standing;
 use totals::Past;
 
 const MAX_PARKED_ALL: usize = 2000;
+/// Lines of one cluster at once, those that drain among them. An agent has two while it moves to its next one.
+const MAX_LINES: usize = 16;
+const CROWDED: &str = "the cluster has more lines than it may";
 /// Lines that have not proven who they are, and handshakes being checked.
 const MAX_UNPROVEN: usize = 1024;
 const MAX_HANDSHAKES: usize = 256;
@@ -314,11 +317,17 @@ impl Tunnels {
         let entry = clusters.entry(cluster.clone()).or_default();
         let of_another = entry.claim(cluster_id);
         let (others, wait) = (entry.lines.clone(), entry.takeovers.wait(now));
+        // All of them take places of the port, of which other clusters need theirs.
+        let surplus = (others.len() + 1).saturating_sub(MAX_LINES);
+        let surplus: Vec<Line> = others.iter().take(surplus).cloned().collect();
         entry.in_vain = false;
         entry.lines.push(line.clone());
         entry.lines.sort_by_key(|line| line.facts().epoch);
         drop(clusters);
         former::close(of_another);
+        for oldest in surplus {
+            oldest.close(Code::Superseded, CROWDED);
+        }
         let give_way = |old: Line, to: &LineFacts, resumes: Option<u64>| {
             let was = old.facts();
             let text = format!("line {} took over", to.epoch);

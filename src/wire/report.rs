@@ -206,6 +206,8 @@ pub enum ConditionType {
     JoinConflict,
     /// An operator revoked the cluster's keys: the hub takes nothing from it.
     IdentityRevoked,
+    /// The hub keeps all heals that the agent tells of.
+    HealsTaken,
     /// The agent knows all words of what the hub tells its cluster to be.
     HubUnderstood,
     /// What the hub says of its own keys goes back to the key in the adoption YAML.

@@ -1,6 +1,7 @@
 //! The agents' calls: signed over HTTPS, or proven already on the line.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, Request, State};
 use axum::middleware::{self, Next};
@@ -15,8 +16,9 @@ use super::problem::{Problem, Slug};
 use super::{body, bundles};
 use crate::clock;
 use crate::hub::auth::{self, AgentPrincipal};
-use crate::hub::store::{Bell, Cluster, Reported, patience};
-use crate::hub::{Hub, assignment, cut, gitline};
+use crate::hub::pace::Act;
+use crate::hub::store::{Bell, Cluster, Reported, Stored, patience};
+use crate::hub::{Hub, assignment, cut, gitline, login};
 use crate::keys::{self, Public};
 use crate::ssh::known_hosts::HostKey;
 use crate::wire::api::{
@@ -153,33 +155,24 @@ async fn report(
     request: Request,
 ) -> Result<Json<ReportAck>, Problem> {
     let cluster = own(&hub, &agent, &name, came).await?;
+    paced(&hub, &cluster.id, Act::Report)?;
     let bytes = body(request.into_body(), MAX_BODY).await?;
     let mut report: Report = read(&bytes)?;
     let later: LaterConditions = read(&bytes)?;
     hub.metrics.reported();
-    take(&cluster.name, &mut report.heals, clock::now());
+    take(&hub, &cluster.name, &mut report.heals, clock::now());
     let reported = bounded(report, later);
     let conditions = reported.conditions.clone();
-    let heals = reported.heals.iter().map(|heal| heal.id.clone()).collect();
+    let mut heals: Vec<String> = reported.heals.iter().map(|heal| heal.id.clone()).collect();
     let of_host_keys = reported.host_keys.is_some();
-    let ended = hub
+    let Stored { ended, left_out } = hub
         .store
         .report(&cluster.id, reported, clock::now())
         .await?;
-    for heal in &ended {
-        hub.metrics.heals().ended(heal);
-    }
-    if !hub.config.notify.sinks.is_empty() {
-        match hub.replica.as_ref().filter(|own| !own.leads()) {
-            None => hub.notices.add(&cluster.name, &ended),
-            // The replica that leads tells people.
-            Some(own) => {
-                for heal in &ended {
-                    own.ring(Bell::Healed(heal.id.clone()));
-                }
-            }
-        }
-    }
+    no_room(&hub, &cluster.name, &left_out);
+    // An honest agent keeps what is not acknowledged.
+    heals.retain(|id| !left_out.contains(id));
+    tell_ended(&hub, &cluster.name, &ended);
     if of_host_keys {
         hub.git_keys.ring();
     }
@@ -193,6 +186,40 @@ async fn report(
         heals,
         assignment_revision: assignment.revision,
     }))
+}
+
+/// Counts heals that ended, and hands them to who tells people.
+fn tell_ended(hub: &Hub, cluster: &ClusterName, ended: &[HealRecord]) {
+    for heal in ended {
+        hub.metrics.heals().ended(heal);
+    }
+    if hub.config.notify.sinks.is_empty() {
+        return;
+    }
+    match hub.replica.as_ref().filter(|own| !own.leads()) {
+        None => hub.notices.add(cluster, ended),
+        // The replica that leads tells people.
+        Some(own) => {
+            for heal in ended {
+                own.ring(Bell::Healed(heal.id.clone()));
+            }
+        }
+    }
+}
+
+/// Refuses what an agent does more often than it may.
+fn paced(hub: &Hub, cluster_id: &str, act: Act) -> Result<(), Problem> {
+    let taken = hub.paces.take(cluster_id, act, Instant::now());
+    taken.map_err(|wait| {
+        let what = match act {
+            Act::Report => "reports",
+            Act::Key => "new keys",
+            Act::Takeover => "lines",
+        };
+        let text = format!("the cluster's agent has sent more {what} than the hub takes in");
+        let seconds = login::seconds(wait);
+        Problem::new(Slug::Busy, text, "send less often").retry_after(seconds)
+    })
 }
 
 /// An agent's JSON body: fields that this hub does not know are ignored.
@@ -210,13 +237,14 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// Leaves heals out whose ids are not taken. They are not acknowledged: an honest agent keeps its own, and tells them again
+/// Leaves heals out that are not taken. They are not acknowledged: an honest agent keeps its own, and tells them again
 /// at its next line and once an hour.
-fn take(cluster: &ClusterName, told: &mut Vec<HealRecord>, now: OffsetDateTime) {
+fn take(hub: &Hub, cluster: &ClusterName, told: &mut Vec<HealRecord>, now: OffsetDateTime) {
     let mut refused = Vec::new();
-    told.retain(|heal| match heals::refusal(&heal.id, now) {
+    told.retain(|heal| match heals::refusal(heal, now) {
         Some(why) => {
-            refused.push((cut(&heal.id, 60).to_owned(), why));
+            hub.metrics.heal_refused(why.label());
+            refused.push((cut(&heal.id, 60).to_owned(), why.words()));
             false
         }
         None => true,
@@ -224,6 +252,17 @@ fn take(cluster: &ClusterName, told: &mut Vec<HealRecord>, now: OffsetDateTime) 
     if let Some((id, why)) = refused.first() {
         let heals = refused.len();
         tracing::warn!(%cluster, heals, id, why, "heals are not taken; the agent keeps them and offers them again, look at its clock and this one");
+    }
+}
+
+/// The same of those for which there is no room: the cluster's condition `HealsTaken` says so.
+fn no_room(hub: &Hub, cluster: &ClusterName, left_out: &[String]) {
+    for _ in left_out {
+        hub.metrics.heal_refused("room");
+    }
+    if let Some(id) = left_out.first() {
+        let heals = left_out.len();
+        tracing::warn!(%cluster, heals, id, "heals are not taken: the cluster has as many open ones as are kept; the agent keeps these and offers them again");
     }
 }
 

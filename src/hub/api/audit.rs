@@ -38,6 +38,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Someone who reads on and on is on record this often.
 const AGAIN: Duration = Duration::from_mins(1);
 const READERS: usize = 1_000;
+/// Bytes of a name that is asked for: no user, agent or cluster has a longer one. What is asked for is on record.
+const MAX_NAME: usize = 256;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -269,6 +271,13 @@ fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {
             .ok_or_else(|| bad("a time is not RFC 3339", "write it as 2026-11-21T08:00:00Z"))?;
         Ok(i64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok())
     };
+    let mut names = [&wanted.user, &wanted.cluster].into_iter().flatten();
+    if names.any(|name| name.len() > MAX_NAME) {
+        return Err(bad(
+            "a user's or cluster's name has more than 256 bytes",
+            "nobody has such a name: correct it",
+        ));
+    }
     let mut query = AuditQuery {
         after: wanted.after,
         before: None,
@@ -388,4 +397,26 @@ async fn anchors(
         items: anchors.items.into_iter().map(view).collect(),
         cursor: anchors.cursor,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_nobody_has_is_neither_looked_for_nor_kept() {
+        let asked = |user: usize, cluster: usize| {
+            let name = |bytes| Some("x".repeat(bytes));
+            let wanted = Wanted {
+                user: name(user),
+                cluster: name(cluster),
+                ..Wanted::default()
+            };
+            query(&wanted).map(drop).map_err(|problem| problem.slug)
+        };
+        assert_eq!(asked(MAX_NAME, MAX_NAME), Ok(()));
+        let refused = Err(Slug::BadRequest);
+        assert_eq!(asked(MAX_NAME + 1, 1), refused);
+        assert_eq!(asked(1, MAX_NAME + 1), refused);
+    }
 }

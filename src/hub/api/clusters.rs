@@ -356,6 +356,7 @@ async fn remove(
     }
     let ended = hub.store.remove_cluster(&cluster.id, clock::now()).await?;
     hub.presence.forget(&cluster.id);
+    hub.paces.forget(&cluster.id);
     hub.orders.send(&cluster.name, Order::Removed);
     // The agent hears the order over its line before that ends.
     let work = hub.clone();

@@ -61,7 +61,8 @@ async fn once(
         digest: digest(super::path_and_query(&parts), &body),
     };
     let began = clock::now();
-    match hub.store.begin_call(&call, began).await? {
+    let known = hub.store.begin_call(&call, began).await;
+    match known.map_err(precondition::not_noted)? {
         Called::First => {}
         Called::Running => return Err(running()),
         Called::Changed => return Err(changed()),

@@ -118,7 +118,7 @@ pub async fn repeated<T: Serialize>(
     let before = hub
         .store
         .idempotent(&call.user_id, &call.key, call.digest, clock::now());
-    match before.await? {
+    match before.await.map_err(not_noted)? {
         None => Ok(false),
         Some(known) if known == call.digest => Ok(true),
         Some(_) => Err(mismatch()),
@@ -142,6 +142,18 @@ pub fn call<T: Serialize>(
         key: key.to_owned(),
         digest: keys::sha256(&text),
     }))
+}
+
+/// Where a call could not be noted under its key.
+pub fn not_noted(error: StoreError) -> Problem {
+    match error {
+        StoreError::Full(what) => Problem::new(
+            Slug::Full,
+            what,
+            "send it without the header Idempotency-Key, or later",
+        ),
+        other => other.into(),
+    }
 }
 
 /// Another call under the same key.

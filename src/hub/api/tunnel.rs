@@ -1,7 +1,7 @@
 //! The line's endpoint: WebSocket upgrade, handshake, and the streams that the agent opens.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -193,9 +193,10 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         .add(&cluster, &cluster_id, line.clone(), hello.resumes);
     if let Some(before) = before {
         // Put on record however soon this line ends.
-        let (hub, cluster, peer) = (hub.clone(), cluster.clone(), peer.clone());
+        let (hub, peer) = (hub.clone(), peer.clone());
+        let (cluster, id) = (cluster.clone(), cluster_id.clone());
         let work = hub.work.clone();
-        work.spawn(async move { taken_over(&hub, &cluster, &peer, before).await });
+        work.spawn(async move { taken_over(&hub, (&cluster, &id), &peer, before).await });
     }
     info!(%cluster, epoch, peer, "line up");
     hub.presence.heard(&cluster_id, clock::now(), true);
@@ -205,7 +206,7 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     let telling = Box::pin(async {
         agents::identity::in_use(&hub, &key).await;
         if let Some(before) = directory::came(&hub, &cluster, &cluster_id, &line).await {
-            taken_over(&hub, &cluster, &peer, before).await;
+            taken_over(&hub, (&cluster, &cluster_id), &peer, before).await;
         }
     });
     // An agent that follows costs no more than this.
@@ -260,12 +261,23 @@ async fn revoked_meanwhile(hub: &Hub, line: &Line, fingerprint: &str) {
     }
 }
 
-/// Another process of the agent had the line.
-async fn taken_over(hub: &Hub, cluster: &ClusterName, peer: &str, before: Holder) {
+/// Another process of the agent had the line. Each such process can bring that about at any time: those of a flood are counted.
+async fn taken_over(
+    hub: &Hub,
+    (cluster, cluster_id): (&ClusterName, &str),
+    peer: &str,
+    before: Holder,
+) {
     let Holder { instance, remote } = before;
     hub.metrics.taken_over();
     warn!(%cluster, peer, before = remote, "another process of the agent took the line over");
-    let reason = format!("instance {instance} at {remote} held it");
+    let Some(untold) = hub.paces.takeover(cluster_id, Instant::now()) else {
+        return;
+    };
+    let mut reason = format!("instance {instance} at {remote} held it");
+    if untold > 0 {
+        reason = format!("{reason} ({untold} times more since the record before)");
+    }
     let entry = line_entry(Some(cluster.to_string()), peer, "line.takeover", reason);
     record(hub, Verdict::Allow, entry).await;
 }

@@ -119,6 +119,7 @@ fn what_is_wrong_beside_the_engine_is_seen_in_the_phase_and_what_is_only_told_is
         ),
         (C::HostKeysKnown, Status::False, "Missing", Phase::Degraded),
         (C::IdentityRevoked, Status::True, "Revoked", Phase::Degraded),
+        (C::HealsTaken, Status::False, "TooMany", Phase::Degraded),
         (C::Uncovered, Status::True, "Refused", Phase::Degraded),
         (
             C::Uncovered,

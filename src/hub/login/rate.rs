@@ -5,12 +5,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// So many at once, and how long one more takes to be earned.
-#[derive(Debug, Clone, Copy)]
-struct Rate {
-    most: u32,
-    every: Duration,
-}
+use crate::hub::pace::{Left, Rate};
 
 /// Of one address: an office behind one that comes to work, and still no write a second in the long run.
 const OF_ONE: Rate = Rate {
@@ -24,42 +19,6 @@ const OF_ALL: Rate = Rate {
 };
 /// Addresses that are told apart; the others share what one has.
 const ADDRESSES: usize = 4_096;
-
-/// What is left, and since when more is earned.
-#[derive(Debug, Clone, Copy)]
-struct Left {
-    n: u32,
-    since: Instant,
-}
-
-impl Rate {
-    fn whole(self, now: Instant) -> Left {
-        Left {
-            n: self.most,
-            since: now,
-        }
-    }
-
-    /// With what was earned until now.
-    fn earned(self, left: Left, now: Instant) -> Left {
-        let more = now.saturating_duration_since(left.since).as_millis() / self.every.as_millis();
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        let n = left.n.saturating_add(more);
-        if n >= self.most {
-            return self.whole(now);
-        }
-        Left {
-            n,
-            since: left.since + self.every.saturating_mul(more),
-        }
-    }
-
-    /// How long the next one takes.
-    fn wait(self, left: Left, now: Instant) -> Duration {
-        let waited = now.saturating_duration_since(left.since);
-        self.every.saturating_sub(waited)
-    }
-}
 
 /// Whom it was that had its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,11 +17,13 @@ use crate::keys;
 use crate::wire::api::SessionAnswer;
 
 mod end;
+mod room;
 mod vouched;
 mod watch;
 
 use end::end;
 pub use end::log_out;
+use room::make_room;
 use vouched::{groups_told, unvouched};
 pub use watch::{ask_for_holders, end_lapsed, watch_over};
 
@@ -127,6 +129,7 @@ pub async fn open(hub: &Hub, ready: Ready, from: &From) -> Result<SessionAnswer,
     };
     let fresh = Fresh::new();
     let until = (now + times.access).min(expires_at);
+    make_room(hub, &session.user_id, from).await?;
     hub.store
         .add_session(session.clone(), &from.remote, fresh.pair(until), now)
         .await?;

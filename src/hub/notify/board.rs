@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
+use crate::heal::{self, AGENT_LOST, DUPLICATE_AGENT, OTHER};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{Condition, HealRecord, HealResult, Phase};
+use crate::wire::report::{Condition, ConditionType, HealRecord, HealResult, Phase};
 
 mod found;
 
@@ -27,6 +27,9 @@ const TOGETHER: usize = 5;
 const NAMED: usize = 50;
 /// Of one cluster and class, what was mended is told at most this often.
 const HEALED_EVERY: Duration = Duration::hours(1);
+/// Classes of one cluster that are none of ours, as an agent of a later build may have: what is beyond them is one trouble more, or
+/// one that lies could have something new to tell at each look.
+const STRANGE: usize = 16;
 /// Troubles that are kept; the rest of a fleet in flames is counted, not told one by one.
 pub const MAX_TROUBLES: usize = 20_000;
 const MAX_TEXT: usize = 1000;
@@ -163,7 +166,7 @@ impl Board {
         self.healed.retain(|_, at| now - *at < HEALED_EVERY);
         let mut due: BTreeMap<(State, String), Vec<(ClusterName, Trouble)>> = BTreeMap::new();
         for (cluster, heal) in heals {
-            let key = (cluster.clone(), heal.class.clone());
+            let key = (cluster.clone(), self.healed_as(cluster, &heal.class));
             let told = self.troubles.get(&key).is_some_and(|t| t.told.is_some());
             let lately = self.healed.contains_key(&key) || self.healed.len() >= MAX_TROUBLES;
             let ended = heal.restored_at.as_deref();
@@ -173,11 +176,12 @@ impl Board {
             if heal.result != HealResult::Healed || told || lately || old {
                 continue;
             }
+            let class = key.1.clone();
             self.healed.insert(key, now);
             let began = crate::clock::parse_rfc3339(&heal.detected_at).unwrap_or(now);
             let took = (ended - began).whole_seconds().max(0);
             let text = format!("{}: {}; mended in {took} s", heal.object, heal.evidence);
-            let of_class = due.entry((State::Healed, heal.class.clone())).or_default();
+            let of_class = due.entry((State::Healed, class)).or_default();
             of_class.push((
                 cluster.clone(),
                 Trouble {
@@ -193,6 +197,41 @@ impl Board {
         due.into_iter().flat_map(grouped).collect()
     }
 
+    /// What was found of a cluster, with one trouble for all those classes that find no place among the strange ones.
+    fn folded(
+        &self,
+        cluster: &ClusterName,
+        all: BTreeMap<String, Found>,
+    ) -> BTreeMap<String, Found> {
+        let mut room = STRANGE.saturating_sub(strange(&self.troubles, cluster));
+        let (mut folded, mut beyond) = (BTreeMap::new(), Vec::new());
+        for (class, one) in all {
+            let key = (cluster.clone(), class);
+            let told_apart = is_known(&key.1) || self.troubles.contains_key(&key);
+            if !told_apart && room == 0 {
+                beyond.push(one.severity);
+                continue;
+            }
+            room -= usize::from(!told_apart);
+            folded.insert(key.1, one);
+        }
+        let more = beyond.len();
+        if let Some(severity) = beyond.into_iter().max() {
+            let text = format!("{more} faults more, of classes that this hub does not know");
+            folded.insert(OTHER.to_owned(), Found { severity, text });
+        }
+        folded
+    }
+
+    /// The class under which it is told that a heal of this one closed.
+    fn healed_as(&self, cluster: &ClusterName, class: &str) -> String {
+        let key = (cluster.clone(), class.to_owned());
+        let told_apart = is_known(class)
+            || self.healed.contains_key(&key)
+            || strange(&self.healed, cluster) < STRANGE;
+        if told_apart { key.1 } else { OTHER.to_owned() }
+    }
+
     /// Takes in one cluster. Gives what was told of it and comes of another trouble by now: while that is there, nobody can say
     /// whether this would be over.
     fn take_in(&mut self, now: OffsetDateTime, seen: &Seen) -> Vec<Key> {
@@ -201,6 +240,7 @@ impl Board {
             follows,
             only,
         } = found(seen);
+        let found = self.folded(&seen.cluster, found);
         for (class, Found { severity, text }) in &found {
             let key = (seen.cluster.clone(), class.clone());
             if let Some(trouble) = self.troubles.get_mut(&key) {
@@ -293,6 +333,19 @@ impl Trouble {
         // One that was told is kept until its end is told, too.
         self.gone.is_some_and(quiet) && (self.told.is_none() || self.over)
     }
+}
+
+/// Whether a class is one of ours, of a fault or a condition.
+fn is_known(class: &str) -> bool {
+    heal::class(class) != OTHER || serde_json::from_value::<ConditionType>(class.into()).is_ok()
+}
+
+/// How many of these are of the cluster and of a class that is none of ours.
+fn strange<T>(kept: &BTreeMap<Key, T>, cluster: &ClusterName) -> usize {
+    let first = (cluster.clone(), String::new());
+    let of_cluster = kept.range(first..).take_while(|((of, _), _)| of == cluster);
+    let strange = of_cluster.filter(|((_, class), _)| class != OTHER && !is_known(class));
+    strange.count()
 }
 
 /// How long a trouble has to last before anyone is told. What heals by itself in that time is in the heals' history.

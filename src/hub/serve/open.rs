@@ -99,6 +99,7 @@ pub async fn start(
         git_keys,
         notices: notify::Ended::default(),
         presence: Presence::default(),
+        paces: crate::hub::pace::Paces::default(),
         incident: safe_heals::Standing::default(),
         tls,
         metrics: crate::telemetry::HubMetrics::default(),

@@ -26,6 +26,9 @@ pub struct Revision<'a> {
     pub rev: i64,
 }
 
+/// What `--within` is where nobody says it, in seconds: of each new cluster, and of each new registry.
+pub const WITHIN: u32 = 300;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     pub id: String,
@@ -36,7 +39,7 @@ pub struct Cluster {
     pub bundle: Digest,
     /// The number of the last wish for another version or registry.
     pub engine_change: u64,
-    /// Seconds in which the engine has to work after it.
+    /// Seconds in which the engine has to work after it; [`WITHIN`] where nobody said.
     pub engine_within: u32,
     /// Takes the place of the registries of the engine's images; empty = theirs, absent = the hub's default.
     pub image_registry: Option<String>,
@@ -251,6 +254,15 @@ pub struct Reported {
     pub open_heals: Option<Vec<String>>,
     pub revision: Option<String>,
     pub host_keys: Option<HostKeysReport>,
+}
+
+/// What became of the heals of a report.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Those that it ended: said again, it is no news.
+    pub ended: Vec<HealRecord>,
+    /// The ids of those that opened and found no room.
+    pub left_out: Vec<String>,
 }
 
 /// What a cluster says of its Git host's keys.

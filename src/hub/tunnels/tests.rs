@@ -67,6 +67,26 @@ async fn of_handshakes_that_overlap_the_higher_epoch_stays() {
     }
 }
 
+/// Each drains for minutes, and has a place meanwhile that another cluster's line may need.
+#[tokio::test]
+async fn of_more_lines_than_a_cluster_may_have_the_oldest_ends_at_once() {
+    let (tunnels, mut tasks) = (Tunnels::default(), JoinSet::new());
+    let mut lines = Vec::new();
+    for epoch in 1..=u64::try_from(MAX_LINES).unwrap() + 1 {
+        let line = line(&mut tasks, epoch, "one");
+        tunnels.add(&eu1(), "id-eu1", line.clone(), Some(epoch - 1));
+        lines.push(line);
+    }
+    let mut texts = Vec::new();
+    for line in &lines[..2] {
+        let ended = timeout(PATIENCE, line.closed()).await.expect("it ends");
+        assert_eq!(ended.code, Code::Superseded);
+        texts.push(ended.text);
+    }
+    assert_eq!(texts, [CROWDED, "drained"]);
+    assert!(lines.last().unwrap().takes_streams());
+}
+
 fn gone() -> Ended {
     Ended {
         code: Code::None,

@@ -33,6 +33,7 @@ impl ConditionType {
             | Self::Guarded
             | Self::AgentCurrent
             | Self::PolicyAccepted
+            | Self::HealsTaken
             | Self::HubUnderstood
             | Self::HubTrusted => (Status::False, Weight::Degraded),
             Self::HostKeyMismatch

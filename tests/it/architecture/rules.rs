@@ -54,6 +54,7 @@ pub(super) const PURE: &[&str] = &[
     "hub/oidc/claims",
     "hub/oidc/discovery",
     "hub/oidc/token",
+    "hub/pace",
     "hub/serve/forwarded",
     "hub/signers",
     "hub/tunnels/standing",

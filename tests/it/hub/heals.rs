@@ -1,5 +1,9 @@
 //! What agents report, heals before all: kept once, told whole, and ended when nobody else does.
 
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use linesman::hub::pace::Act;
 use linesman::wire::api::ReportAck;
 use serde_json::{Value, json};
 
@@ -70,6 +74,80 @@ async fn a_heal_is_stored_within_bounds_and_by_an_id_of_now() {
     assert_eq!(all[0]["evidence"], "gone\u{fffd}[2J");
     let size = all[0].to_string().len();
     assert!(size < 2_000, "{size}");
+    hub.stop().await;
+}
+
+async fn metrics(hub: &TestHub) -> String {
+    let url = format!("http://{}/metrics", hub.hub.config.health_listen);
+    reqwest::get(url).await.unwrap().text().await.unwrap()
+}
+
+/// An agent that opens ever more of them fills no database, and no other cluster's notices: what it tells beyond the bound stays with it
+/// and is seen. Of what the hub alone sees it tells nothing.
+#[tokio::test]
+async fn open_heals_beyond_those_of_one_cluster_stay_with_its_agent_and_are_told() {
+    let hub = TestHub::start("heals-full").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    let heal = |n: u32, class: &str| {
+        json!({"id": format!("01900000-0000-7000-8000-{n:012}"), "class": class, "object": "Deployment x/y",
+            "evidence": "gone", "steps": [], "detectedAt": "2026-11-21T05:00:00.000Z", "result": "open"})
+    };
+    let acked = async |numbers: Range<u32>, class: &str| {
+        let told: Vec<Value> = numbers.map(|n| heal(n, class)).collect();
+        let report =
+            json!({"agent": {"version": "0.1.0", "image": "i", "arch": "amd64"}, "heals": told});
+        let path = "/v1/clusters/eu1/reports";
+        let (code, ack) = agent.call(&hub, "POST", path, &report.to_string()).await;
+        assert_eq!(code, 200, "{ack}");
+        ack["heals"].as_array().unwrap().len()
+    };
+    for first in (0..1_000).step_by(200) {
+        assert_eq!(acked(first..first + 200, "ObjectMissing").await, 200);
+    }
+    assert_eq!(acked(1_000..1_100, "ObjectMissing").await, 24);
+    assert_eq!(acked(2_000..2_001, "AgentLost").await, 0);
+    let (_, view) = hub.get("/v1/clusters/eu1").await;
+    let all = view["conditions"].as_array().unwrap();
+    let full = all.iter().find(|c| c["type"] == "HealsTaken").unwrap();
+    let told = (&full["status"], &full["reason"]);
+    assert_eq!(told, (&json!("False"), &json!("TooMany")), "{full}");
+    let message = full["message"].as_str().unwrap();
+    assert!(message.contains("76 more"), "{message}");
+    let text = metrics(&hub).await;
+    for line in [
+        "linesman_hub_heals_refused_total{reason=\"room\"} 76\n",
+        "linesman_hub_heals_refused_total{reason=\"class\"} 1\n",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    hub.stop().await;
+}
+
+/// Each report and each new key is a write of one cluster's agent that others wait for.
+#[tokio::test]
+async fn an_agent_that_does_more_than_it_may_is_told_to_wait() {
+    let hub = TestHub::start("agent-pace").await;
+    let mut agents = Vec::new();
+    for (n, name) in [(1, "eu1"), (2, "us1")] {
+        let token = hub.add(name).await;
+        let agent = Agent::new(n);
+        agent.join(&hub, name, &token).await;
+        agents.push((agent, format!("/v1/clusters/{name}/reports")));
+    }
+    let eu1 = hub.hub.store.cluster(&"eu1".parse().unwrap()).await;
+    let eu1 = eu1.unwrap().unwrap();
+    // What is taken then is earned later yet.
+    let then = Instant::now() + Duration::from_mins(10);
+    while hub.hub.paces.take(&eu1.id, Act::Report, then).is_ok() {}
+    let says = async |agent: usize| {
+        let (agent, path) = &agents[agent];
+        agent.call(&hub, "POST", path, "{}").await
+    };
+    let (code, problem) = says(0).await;
+    assert_eq!((code, slug(&problem)), (429, "busy"), "{problem}");
+    assert_eq!(says(1).await.0, 200);
     hub.stop().await;
 }
 
@@ -236,8 +314,7 @@ async fn a_heal_is_told_with_its_parts_and_the_author_of_the_commit() {
     unknown["class"] = json!("SomethingNew");
     let report = json!({"agent": {"version": "0.1.0", "image": "i", "arch": "amd64"}, "heals": [both[0], unknown]});
     agent.call(&hub, "POST", path, &report.to_string()).await;
-    let url = format!("http://{}/metrics", hub.hub.config.health_listen);
-    let text = reqwest::get(url).await.unwrap().text().await.unwrap();
+    let text = metrics(&hub).await;
     for line in [
         "linesman_heals_total{class=\"BadEngineCommit\",step=\"none\",result=\"healed\"} 2\n",
         "linesman_heals_total{class=\"other\",step=\"none\",result=\"healed\"} 1\n",

@@ -320,7 +320,7 @@ async fn a_group_that_one_user_loses_ends_nothing_of_the_others() {
 async fn agents_hear_of_changes_wherever_they_listen() {
     let ([a, b], _) = TestHub::replicas("replicas-orders").await;
     a.add("eu1").await;
-    let mut orders = b.hub.orders.subscribe(&eu1());
+    let mut orders = b.hub.orders.subscribe(&eu1()).unwrap();
     let mut next = async |wanted: &str| {
         let within = async {
             loop {

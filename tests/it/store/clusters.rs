@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
-use linesman::hub::store::{Cluster, EndedAccess, Images, Joined, Revision, Store, StoreError};
+use linesman::hub::store::{
+    Cluster, EndedAccess, Images, JoinToken, Joined, Revision, Store, StoreError,
+};
 use linesman::wire::api::{GitRoute, Policy};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
@@ -18,6 +20,7 @@ on_both! {
     a_bundle_is_stored_once,
     of_many_claims_with_one_token_one_is_bound,
     a_newer_join_token_ends_the_one_before,
+    of_a_clusters_join_tokens_the_newest_are_known,
     an_epoch_is_given_once,
     an_assignment_gets_a_number_a_content,
     what_was_seen_only_rises,
@@ -185,6 +188,32 @@ async fn a_newer_join_token_ends_the_one_before(store: Store) {
     assert_eq!(store.join_token(&new.id).await.unwrap(), Some(second));
     let refused = store.redeem(claim(&old, "eu1", 1), at(1)).await.unwrap();
     assert!(matches!(refused, Redeemed::Refused { .. }));
+}
+
+/// Each readoption makes one.
+async fn of_a_clusters_join_tokens_the_newest_are_known(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let issue = async |n: u8, created_at| {
+        let (token, text) = join_token(&eu1, n);
+        let token = JoinToken {
+            created_at,
+            ..token
+        };
+        store.issue_join_token(token).await.unwrap();
+        text.id
+    };
+    let mut ids = Vec::new();
+    for n in 1..=51 {
+        ids.push(issue(n, at(i64::from(n))).await);
+    }
+    // By a clock that was set back it is the oldest, and the one that is in force.
+    ids.push(issue(52, at(0)).await);
+    let mut known = Vec::new();
+    for id in &ids {
+        known.push(store.join_token(id).await.unwrap().is_some());
+    }
+    let expected: Vec<bool> = (1..=52).map(|n| n > 2).collect();
+    assert_eq!(known, expected);
 }
 
 async fn an_epoch_is_given_once(store: Store) {

@@ -29,6 +29,9 @@ pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> Stri
         ConditionType::EngineInstalled | ConditionType::EngineHealthy => {
             format!("see what is being mended: linesman heal list {name}")
         }
+        ConditionType::HealsTaken => {
+            format!("see what is open: linesman heal list {name} --open; so many at once no cluster has by itself: see what its agent runs, and whether somebody else has its keys")
+        }
         ConditionType::EngineCurrent => {
             format!("see what it says, then: linesman engine set {name} {} VERSION", view.engine)
         }

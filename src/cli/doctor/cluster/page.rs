@@ -91,6 +91,9 @@ fn says(kind: ConditionType) -> &'static str {
         C::IdentityRevoked => {
             "an operator revoked the cluster's keys: the hub takes nothing from it (the hub's own word)"
         }
+        C::HealsTaken => {
+            "the hub keeps every fault that the agent tells of; said only where there were more at once than it keeps of a cluster (the hub's own word)"
+        }
         C::HubUnderstood => {
             "the agent knows every word of what the hub tells it; said only where that was not so"
         }

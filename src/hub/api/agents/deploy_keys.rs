@@ -8,10 +8,11 @@ use axum::{Extension, Json};
 use super::super::clusters::announce;
 use super::super::problem::Problem;
 use super::super::{LOST, request_id};
-use super::{Came, deploy_public, own, parsed, proves, unproven};
+use super::{Came, deploy_public, own, paced, parsed, proves, unproven};
 use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
+use crate::hub::pace::Act;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError, patience};
 use crate::hub::{Hub, rotation};
 use crate::keys::Public;
@@ -72,6 +73,8 @@ impl Work {
         let is = |k: &&ClusterKey| k.fingerprint == print && k.state == KeyState::Active;
         let was_active = self.known.iter().any(|k| is(&k));
         if !was_active {
+            // Each of them is on record, refused or not.
+            paced(hub, &self.cluster.id, Act::Key)?;
             if self.is_taken(&print).await? {
                 return self.refused(&print).await;
             }

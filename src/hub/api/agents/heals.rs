@@ -5,6 +5,7 @@ use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use super::{MAX_TEXT, MAX_VALUE, shorten};
+use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::wire::report::{HealRecord, Scene};
 
 /// How far ahead of the hub's clock an id may be. Agents make ids by their node's clock, and lists go by the id: one of
@@ -23,20 +24,59 @@ const MAX_LOG: usize = 40;
 const MAX_ACTION: usize = 100;
 const MAX_TIME: usize = 40;
 
-/// Why a heal of this id is not taken; `None` = it is.
-pub(super) fn refusal(id: &str, now: OffsetDateTime) -> Option<&'static str> {
+/// Why a heal is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Of its id.
+    Id,
+    /// Of the time in its id.
+    Ahead,
+    /// Of its class.
+    Class,
+}
+
+impl Refusal {
+    /// In the metrics.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Ahead => "ahead",
+            Self::Class => "class",
+        }
+    }
+
+    /// For people.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Id => "the id is no UUIDv7 as agents write it",
+            Self::Ahead => {
+                "the id is of more than a day from now: where the agent is honest, its node's clock is ahead; set it"
+            }
+            Self::Class => "of faults of this class the hub alone tells",
+        }
+    }
+}
+
+/// Why this heal is not taken; `None` = it is.
+pub(super) fn refusal(heal: &HealRecord, now: OffsetDateTime) -> Option<Refusal> {
+    // The hub ends these itself, and judges by those that are open.
+    if [AGENT_LOST, DUPLICATE_AGENT].contains(&heal.class.as_str()) {
+        return Some(Refusal::Class);
+    }
+    of_id(&heal.id, now)
+}
+
+fn of_id(id: &str, now: OffsetDateTime) -> Option<Refusal> {
     let parsed = Uuid::try_parse(id).ok();
     // Written in another way, it would be another heal, at another place in lists.
     let usual = |parsed: &Uuid| parsed.get_version_num() == 7 && parsed.to_string() == id;
     let Some(parsed) = parsed.filter(usual) else {
-        return Some("the id is no UUIDv7 as agents write it");
+        return Some(Refusal::Id);
     };
     // The first 48 bits are Unix milliseconds.
     let made = i128::try_from(parsed.as_u128() >> 80).unwrap_or(i128::MAX);
     let latest = now.saturating_add(AHEAD).unix_timestamp_nanos() / 1_000_000;
-    (made > latest).then_some(
-        "the id is of more than a day from now: where the agent is honest, its node's clock is ahead; set it",
-    )
+    (made > latest).then_some(Refusal::Ahead)
 }
 
 /// A heal within what one may have, whatever its agent says.
@@ -294,11 +334,15 @@ mod tests {
         };
         let ms = 1_800_000_000_000;
         for id in [of(ms), of(ms + DAY), of(ms - 400 * DAY), of(0)] {
-            assert_eq!(refusal(&id, now), None, "{id}");
+            assert_eq!(of_id(&id, now), None, "{id}");
         }
         for id in [
             of(ms + DAY + 1),
             "ffffffff-ffff-7fff-bfff-ffffffffffff".to_owned(),
+        ] {
+            assert_eq!(of_id(&id, now), Some(Refusal::Ahead), "{id}");
+        }
+        for id in [
             "ffffffff-ffff-ffff-ffff-ffffffffffff".to_owned(),
             "1b4e28ba-2fa1-41d2-883f-0016d3cca427".to_owned(),
             of(ms).to_uppercase(),
@@ -307,9 +351,27 @@ mod tests {
             format!("urn:uuid:{}", of(ms)),
             String::new(),
         ] {
-            assert!(refusal(&id, now).is_some(), "{id}");
+            assert_eq!(of_id(&id, now), Some(Refusal::Id), "{id}");
         }
         let made = Uuid::now_v7().to_string();
-        assert_eq!(refusal(&made, clock::now()), None, "{made}");
+        assert_eq!(of_id(&made, clock::now()), None, "{made}");
+    }
+
+    /// F50, F57: one that an agent could open would be the hub's own to end, and stand in the place of the true one.
+    #[test]
+    fn no_agent_tells_of_what_the_hub_alone_sees() {
+        let now = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
+        for (class, refused) in [
+            ("AgentLost", Some(Refusal::Class)),
+            ("DuplicateAgent", Some(Refusal::Class)),
+            ("ObjectMissing", None),
+            ("SomethingNew", None),
+        ] {
+            let said = HealRecord {
+                class: class.to_owned(),
+                ..heal(Vec::new())
+            };
+            assert_eq!(refusal(&said, now), refused, "{class}");
+        }
     }
 }

@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 use super::super::clusters::announce;
 use super::super::problem::{Problem, Slug};
 use super::super::{LOST, request_id};
-use super::{Came, own, parsed};
+use super::{Came, own, paced, parsed};
 use crate::clock;
 use crate::hub::audit::{AuditError, Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
+use crate::hub::pace::Act;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError, patience};
 use crate::hub::{Hub, chain_of, rotation};
 use crate::keys::{self, Public};
@@ -86,10 +87,13 @@ async fn register(
     let own = |k: &ClusterKey| {
         k.cluster_id == cluster.id && k.kind == KeyKind::Identity && k.state.is_valid()
     };
-    match &known {
-        Some(known) if own(known) => return Ok(()),
-        Some(_) => return Err(denied(hub, entry).await?),
-        None => {}
+    if known.as_ref().is_some_and(own) {
+        return Ok(());
+    }
+    // Each of them is on record, refused or not.
+    paced(hub, &cluster.id, Act::Key)?;
+    if known.is_some() {
+        return Err(denied(hub, entry).await?);
     }
     let reason = Some(format!("to take the place of {}", old.fingerprint));
     let added = Entry {

@@ -17,12 +17,12 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-use super::super::problem::Problem;
+use super::super::problem::{Problem, Slug};
 use super::{Came, own};
 use crate::clock;
 use crate::hub::auth::{AgentPrincipal, AuthError};
 use crate::hub::store::Cluster;
-use crate::hub::{Hub, assignment, git, grants, registration};
+use crate::hub::{Hub, Orders, assignment, git, grants, registration};
 use crate::wire::api::Order;
 
 /// How often a silent stream shows that it lives.
@@ -38,7 +38,7 @@ pub(super) async fn orders(
 ) -> Result<Response, Problem> {
     let cluster = own(&hub, &agent, &name, came).await?;
     // Subscribed before the state is read: what changes in between comes as an order.
-    let orders = hub.orders.subscribe(&cluster.name);
+    let orders = hub.orders.subscribe(&cluster.name).ok_or_else(crowded)?;
     // Who was let in a moment before it was revoked shall not listen for good.
     if registration::is_revoked(&hub.store.cluster_keys(&cluster.id).await?) {
         return Err(AuthError::Revoked.into());
@@ -59,6 +59,14 @@ pub(super) async fn orders(
         (header::CACHE_CONTROL, "no-store"),
     ];
     Ok((kind, body).into_response())
+}
+
+fn crowded() -> Problem {
+    let text = format!(
+        "{} streams of orders of this cluster are open",
+        Orders::STREAMS
+    );
+    Problem::new(Slug::Busy, text, "read one of them, or end some").retry_after(15)
 }
 
 struct Stream {

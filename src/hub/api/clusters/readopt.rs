@@ -57,7 +57,8 @@ pub(super) async fn readopt(
 
 /// The call that comes again gets another token, and the one before ends; not if that one was redeemed, or is not the last.
 async fn may_come_again(hub: &Hub, call: &Call) -> Result<(), Problem> {
-    let id = match hub.store.begin_call(call, clock::now()).await? {
+    let begun = hub.store.begin_call(call, clock::now()).await;
+    let id = match begun.map_err(precondition::not_noted)? {
         Called::First => return Ok(()),
         Called::Running => return Err(once::running()),
         Called::Changed => return Err(once::changed()),

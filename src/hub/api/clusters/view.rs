@@ -213,7 +213,11 @@ fn last_seen(
 
 /// What an agent said before it fell silent is no longer known; what the hub itself saw is.
 fn outdated(condition: &mut Condition, last_seen: Option<OffsetDateTime>) {
-    let own = [ConditionType::JoinConflict, ConditionType::IdentityRevoked];
+    let own = [
+        ConditionType::JoinConflict,
+        ConditionType::IdentityRevoked,
+        ConditionType::HealsTaken,
+    ];
     if own.contains(&condition.kind) {
         return;
     }

@@ -114,6 +114,7 @@ fn judge(condition: &Condition) -> Option<(String, Severity)> {
         | C::GitReachable
         | C::ChildrenReady
         | C::DeployKeyRegistered
+        | C::HealsTaken
         | C::HubUnderstood => (Status::False, Severity::Warning),
         // An engine that is being installed is not broken; the others are shown, and call nobody.
         C::Joined

@@ -10,6 +10,9 @@ use crate::hub::registration::{self, Claim, Deploy, Known, Redeemed, Refusal, Ve
 use crate::hub::store::records::Redemption;
 use crate::hub::store::{Cluster, JoinToken, KeyKind, Result, StoreError, TokenKind};
 
+/// Join tokens of one cluster that are known: the newest of them.
+const KNOWN: i64 = 50;
+
 #[derive(FromRow)]
 struct Row {
     id: String,
@@ -76,6 +79,8 @@ async fn cluster(connection: &mut Connection, id: &str) -> Result<Option<Cluster
 impl Database {
     pub async fn issue_join_token(&self, token: JoinToken) -> Result<()> {
         const DOING: &str = "issue a join token";
+        const FORGET: &str = "DELETE FROM join_token WHERE cluster_id = $1 AND id <> $2 AND id NOT IN
+             (SELECT id FROM join_token WHERE cluster_id = $1 AND id <> $2 ORDER BY created_at DESC, id DESC LIMIT $3)";
         let mut write = self.begin(DOING).await?;
         sqlx::query(
             "UPDATE join_token SET revoked_at = $1 WHERE cluster_id = $2 AND redeemed_at IS NULL AND revoked_at IS NULL",
@@ -105,6 +110,14 @@ impl Database {
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
+        // The others are over, each by the one behind it.
+        sqlx::query(FORGET)
+            .bind(&token.cluster_id)
+            .bind(&token.id)
+            .bind(KNOWN - 1)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
         write.commit(DOING).await
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::heals::{forgotten, put_heal};
+use super::heals::take_in;
 use super::{Connection, Database, corrupt, db, to_json, to_ms};
-use crate::hub::store::{Details, Reported, Result};
-use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepReport};
+use crate::hub::store::{Details, Reported, Result, Stored};
+use crate::wire::report::{Condition, Facts, LaterCondition, StepReport};
 
 /// A closed enum's word, as JSON and the tables spell it.
 pub(super) fn word<T: serde::Serialize>(value: &T) -> String {
@@ -270,7 +270,7 @@ impl Database {
         cluster_id: &str,
         reported: Reported,
         now: OffsetDateTime,
-    ) -> Result<Vec<HealRecord>> {
+    ) -> Result<Stored> {
         const DOING: &str = "store a report";
         let mut write = self.begin_row(DOING).await?;
         sqlx::query(
@@ -301,21 +301,10 @@ impl Database {
         for step in &reported.steps {
             put_step(&mut write.tx, cluster_id, step).await?;
         }
-        let open = reported.open_heals.map(|mut open| {
-            open.extend(reported.heals.iter().map(|heal| heal.id.clone()));
-            open
-        });
-        let mut ended = Vec::new();
-        for heal in reported.heals {
-            if put_heal(&mut write.tx, cluster_id, &heal, now).await? {
-                ended.push(heal);
-            }
-        }
-        if let Some(open) = &open {
-            ended.extend(forgotten(&mut write.tx, cluster_id, open, now).await?);
-        }
+        let told = (reported.heals, reported.open_heals);
+        let stored = take_in(&mut write.tx, cluster_id, told, now).await?;
         write.commit(DOING).await?;
-        Ok(ended)
+        Ok(stored)
     }
 
     pub async fn set_condition(

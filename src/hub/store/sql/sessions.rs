@@ -8,6 +8,8 @@ use crate::hub::store::{Pair, Result, Session, SessionToken, StoreError, UserRow
 
 /// How long an ended session can still be looked up.
 const KEEP: time::Duration = time::Duration::days(30);
+/// Those of one user that hold no more and can be looked up: beyond that the oldest go.
+const OVER_OF_USER: i64 = 200;
 /// Pairs of one session; more is a client gone mad, and the session ends.
 const PAIRS: i64 = 5_000;
 
@@ -89,6 +91,7 @@ impl Database {
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
+        forget(&mut write, &session.user_id, now).await?;
         sqlx::query(
             "INSERT INTO session (id, user_id, sealed, remote, asked_at, idle_until, expires_at, created_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -282,6 +285,22 @@ impl Database {
         .bind(id);
         Ok(self.change(DOING, statement).await? == 1)
     }
+}
+
+/// Whoever logs in again and again leaves so many sessions that hold no more, and not all of them.
+async fn forget(write: &mut Write, user_id: &str, now: OffsetDateTime) -> Result<()> {
+    const FORGET: &str = "DELETE FROM session WHERE user_id = $1
+         AND (ended_at IS NOT NULL OR idle_until <= $2 OR expires_at <= $2) AND id NOT IN
+           (SELECT id FROM session WHERE user_id = $1 AND (ended_at IS NOT NULL OR idle_until <= $2 OR expires_at <= $2)
+            ORDER BY created_at DESC, id DESC LIMIT $3)";
+    sqlx::query(FORGET)
+        .bind(user_id)
+        .bind(to_ms(now))
+        .bind(OVER_OF_USER)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db("forget a user's old sessions"))?;
+    Ok(())
 }
 
 async fn add_pair(

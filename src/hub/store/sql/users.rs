@@ -3,12 +3,14 @@
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
-use super::{Database, corrupt, db, from_json, from_ms, hash32, to_json, to_ms};
-use crate::hub::store::{Call, Called, Provided, Result, SshKey, UserRow};
+use super::{Database, Write, corrupt, db, from_json, from_ms, hash32, to_json, to_ms};
+use crate::hub::store::{Call, Called, Provided, Result, SshKey, StoreError, UserRow};
 use crate::keys::Public;
 
 /// How long calls are known by their Idempotency-Keys.
 const KNOWN: time::Duration = time::Duration::hours(24);
+/// Calls of one user that are known at once. Whoever sends more would have them noted without end, whatever else they may do.
+const MOST_CALLS: i64 = 20_000;
 /// What has no answer by then is taken for a call whose hub died in the middle, and may come again.
 const RUNS: time::Duration = time::Duration::minutes(1);
 
@@ -186,6 +188,7 @@ impl Database {
         .await
         .map_err(db(DOING))?;
         if noted.rows_affected() > 0 {
+            has_room(&mut write, user_id).await?;
             // What an older call made under the key is that call's; nothing of this one is stored yet.
             for forget in FORGET {
                 sqlx::query(forget)
@@ -232,6 +235,9 @@ impl Database {
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
+        if noted.rows_affected() > 0 {
+            has_room(&mut write, &call.user_id).await?;
+        }
         let (digest, answer, changed, since): (Vec<u8>, Option<String>, Option<i64>, i64) = sqlx::query_as(
             "SELECT digest, answer, changed, created_at FROM idempotency WHERE user_id = $1 AND key = $2",
         )
@@ -322,4 +328,20 @@ impl Database {
             .map_err(db(doing))?;
         user.user()
     }
+}
+
+/// Refuses one call more of a user than are known at once. What is refused here is not committed, and never was.
+async fn has_room(write: &mut Write, user_id: &str) -> Result<()> {
+    let calls: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency WHERE user_id = $1")
+        .bind(user_id)
+        .fetch_one(&mut *write.tx)
+        .await
+        .map_err(db("count a user's calls"))?;
+    if calls <= MOST_CALLS {
+        return Ok(());
+    }
+    let hours = KNOWN.whole_hours();
+    Err(StoreError::Full(format!(
+        "{MOST_CALLS} calls with an Idempotency-Key came from the user within {hours} hours"
+    )))
 }

@@ -127,6 +127,18 @@ async fn heals_that_are_not_over_are_listed_by_an_index() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
+/// Each report that changes anything looks for those that nobody tells the end of: not through all that the cluster ever had.
+#[tokio::test]
+async fn heals_of_one_cluster_that_are_not_over_are_found_by_an_index() {
+    let data = directory("heals-of-one-plan");
+    let store = Sqlite::open(&data).await.unwrap();
+    let plan = plan(&store, Sqlite::HEALS_NOT_NAMED).await;
+    let by_index = "SEARCH heal USING INDEX heal_cluster_not_over (cluster_id=?)";
+    assert_eq!(plan.split("; ").next(), Some(by_index), "{plan}");
+    assert!(!plan.contains("ORDER BY"), "{plan}");
+    std::fs::remove_dir_all(data).unwrap();
+}
+
 /// Who asks for one user's or one cluster's records does not have all of them looked through.
 #[tokio::test]
 async fn a_narrowed_read_of_the_record_goes_by_an_index() {

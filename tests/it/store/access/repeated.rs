@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use linesman::hub::access::Grant;
 use linesman::hub::store::{ApiToken, Call, Called, Ended, Store, StoreError, UserRow, calls};
 
-use super::super::{api_token, at, on_both, user};
+use super::super::{Place, api_token, at, on_both, user};
 use super::{as_made, grant};
 
 on_both! {
@@ -169,4 +169,44 @@ async fn a_call_whose_answer_is_lost_is_known_by_what_it_stored(store: Store) {
     assert_eq!(store.user("dan").await.unwrap(), None);
     add("late", 3, "dan").await.unwrap();
     assert!(store.user("dan").await.unwrap().is_some());
+}
+
+/// Keys 2 to 20,000 of the user `u`, as copies of the first one's.
+const MANY: &str = "INSERT INTO idempotency (user_id, key, digest, created_at)
+    WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+    SELECT c.user_id, 'key-' || i, c.digest, c.created_at FROM idempotency c, n WHERE c.user_id = 'u'";
+
+/// Each key is kept for a day, whatever becomes of its call: nobody has them without end.
+async fn a_user_has_so_many_keys_at_once(place: Place) {
+    let store = place.open().await;
+    let note = async |user: &str, key: &str, ms| {
+        let noted = store.idempotent(user, key, [1; 32], at(ms)).await;
+        noted.map_err(|error| error.to_string())
+    };
+    assert_eq!(note("u", "key-1", 1).await, Ok(None));
+    place.execute(MANY).await;
+    let full = "20000 calls with an Idempotency-Key came from the user within 24 hours";
+    assert_eq!(note("u", "one-more", 2).await, Err(full.to_owned()));
+    let call = Call {
+        user_id: "u".to_owned(),
+        key: "one-more".to_owned(),
+        digest: [1; 32],
+    };
+    let begun = store.begin_call(&call, at(2)).await;
+    assert!(matches!(begun, Err(StoreError::Full(_))), "{begun:?}");
+    // Those that are known are, others have their own, and a day later there is room.
+    assert_eq!(note("u", "key-20000", 2).await, Ok(Some([1; 32])));
+    assert_eq!(note("v", "one-more", 2).await, Ok(None));
+    let day = 24 * 3_600_000 + 2;
+    assert_eq!(note("u", "one-more", day).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_keys_at_once_in_sqlite() {
+    a_user_has_so_many_keys_at_once(Place::file("many-keys")).await;
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_keys_at_once_in_postgres() {
+    a_user_has_so_many_keys_at_once(Place::server().await).await;
 }

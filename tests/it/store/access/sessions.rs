@@ -1,7 +1,7 @@
 //! Sessions, and their pairs of tokens.
 
 use futures_util::future::join_all;
-use linesman::hub::store::{Session, Store};
+use linesman::hub::store::{Pair, Session, Store, UserRow};
 use time::OffsetDateTime;
 
 use super::super::{at, on_both, user};
@@ -10,6 +10,7 @@ use super::{pair, session};
 on_both! {
     a_session_goes_on_pair_by_pair_until_it_ends,
     a_session_has_one_pair_that_was_not_used,
+    of_a_users_sessions_that_are_over_the_newest_are_kept,
 }
 
 async fn a_session_goes_on_pair_by_pair_until_it_ends(store: Store) {
@@ -81,4 +82,39 @@ async fn a_session_has_one_pair_that_was_not_used(store: Store) {
         "{left:?}"
     );
     assert_eq!(used(11..=11).await, [None]);
+}
+
+/// Somebody who logs in again and again fills no database.
+async fn of_a_users_sessions_that_are_over_the_newest_are_kept(store: Store) {
+    let (ada, bob) = (
+        user(&store, "ada", "viewer").await,
+        user(&store, "bob", "viewer").await,
+    );
+    let add = async |of: &UserRow, n: i64, idle_until| {
+        let session = Session {
+            id: format!("{}-{n}", of.name),
+            idle_until,
+            ..session(of)
+        };
+        let pair = Pair {
+            id: format!("pair-{}-{n}", of.name),
+            ..pair(1)
+        };
+        let added = store.add_session(session, "192.0.2.1", pair, at(n));
+        added.await.unwrap();
+    };
+    add(&bob, 0, at(1)).await;
+    // This one holds all the time.
+    add(&ada, 0, at(9_000)).await;
+    for n in 1..=202 {
+        add(&ada, n, at(n + 1)).await;
+    }
+    let mut there = Vec::new();
+    for id in ["bob-0", "ada-0", "ada-1", "ada-2", "ada-202"] {
+        let pair = store.session_token(&format!("pair-{id}")).await.unwrap();
+        let session = store.session(id).await.unwrap();
+        there.push((session.is_some(), pair.is_some()));
+    }
+    let expected = [true, true, false, true, true].map(|is| (is, is));
+    assert_eq!(there, expected);
 }

@@ -75,8 +75,8 @@ async fn acts_count_by_their_own_times_whenever_they_are_told(store: Store) {
         ..heal("1", HealResult::Healed)
     };
     let later = ahead - DAY + 5 * 3_600_000;
-    let ends = store.report(&eu1.id, heals(&[over]), at(later)).await;
-    assert_eq!(ends.unwrap().len(), 1);
+    let stored = store.report(&eu1.id, heals(&[over]), at(later)).await;
+    assert_eq!(stored.unwrap().ended.len(), 1);
     let [after, then] = [since(ahead - DAY + 1).await, since(ahead - DAY).await];
     assert_eq!((after, then), (0, 1));
 }

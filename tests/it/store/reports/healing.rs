@@ -1,9 +1,9 @@
 //! Heals: how they end, how they are listed, and which of them are not over.
 
 use futures_util::future::join_all;
-use linesman::hub::store::{Cluster, Reported, Store};
+use linesman::hub::store::{Cluster, Reported, Store, Stored};
 use linesman::hub::twin::fault::Unrestored;
-use linesman::wire::report::{HealRecord, HealResult};
+use linesman::wire::report::{Condition, ConditionType, HealRecord, HealResult, Status};
 
 use super::super::{at, cluster, on_both};
 use super::{heal, heals};
@@ -13,6 +13,9 @@ on_both! {
     heals_are_listed_newest_first_behind_an_id,
     heals_that_are_not_over_are_listed_alone,
     every_open_heal_is_seen_in_its_order,
+    a_cluster_has_so_many_open_heals_and_says_where_there_are_more,
+    of_a_clusters_heals_that_are_over_the_newest_are_kept,
+    what_another_cluster_tells_of_a_heal_counts_for_nothing,
     a_lost_agent_is_the_hubs_own_to_tell,
     of_what_was_not_restored_the_newest_of_a_cluster_counts,
     all_that_is_open_is_listed_with_when_it_was_written,
@@ -21,7 +24,7 @@ on_both! {
 async fn a_heal_ends_once_and_does_not_open_again(store: Store) {
     let eu1 = cluster(&store, "eu1").await;
     let say = |result| store.report(&eu1.id, heals(&[heal("1", result)]), at(1));
-    assert_eq!(say(HealResult::Open).await.unwrap(), []);
+    assert_eq!(say(HealResult::Open).await.unwrap(), Stored::default());
     assert_eq!(
         store.faults().await.unwrap(),
         [("ObjectMissing".to_owned(), 1)]
@@ -34,10 +37,11 @@ async fn a_heal_ends_once_and_does_not_open_again(store: Store) {
     assert_eq!(store.open_heals().await.unwrap(), [(name.clone(), listed)]);
     // Ten say at once that it is over: one brings news.
     let ends = join_all((0..10).map(|_| say(HealResult::Healed))).await;
-    let news: Vec<HealRecord> = ends.into_iter().flat_map(Result::unwrap).collect();
+    let news = ends.into_iter().flat_map(|stored| stored.unwrap().ended);
+    let news: Vec<HealRecord> = news.collect();
     let over = heal("1", HealResult::Healed);
     assert_eq!(news, std::slice::from_ref(&over));
-    assert_eq!(say(HealResult::Open).await.unwrap(), []);
+    assert_eq!(say(HealResult::Open).await.unwrap(), Stored::default());
     assert_eq!(store.heal("1").await.unwrap(), Some((name, over.clone())));
     assert_eq!(store.faults().await.unwrap(), []);
     assert!(!store.close_heal(over, at(2)).await.unwrap());
@@ -111,6 +115,108 @@ async fn every_open_heal_is_seen_in_its_order(store: Store) {
     let open = store.open_heals().await.unwrap().into_iter();
     let seen: Vec<String> = open.map(|(_, heal)| heal.id).collect();
     assert_eq!(seen, ids);
+}
+
+/// So many with these numbers.
+fn many(numbers: std::ops::Range<u32>, result: HealResult) -> Vec<HealRecord> {
+    numbers.map(|n| heal(&format!("{n:04}"), result)).collect()
+}
+
+fn ids(heals: &[HealRecord]) -> Vec<String> {
+    heals.iter().map(|heal| heal.id.clone()).collect()
+}
+
+/// An agent that lies, or goes mad, takes no more; what it tells beyond that is counted, and people see it.
+async fn a_cluster_has_so_many_open_heals_and_says_where_there_are_more(store: Store) {
+    let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
+    let tell = |told: Vec<HealRecord>, ms| store.report(&eu1.id, heals(&told), at(ms));
+    let conditions = async || {
+        let details = store.details(std::slice::from_ref(&eu1.id)).await.unwrap();
+        details.into_iter().next().unwrap().conditions
+    };
+    let open = HealResult::Open;
+    for first in (0..1_000).step_by(200) {
+        let stored = tell(many(first..first + 200, open), 1).await.unwrap();
+        assert_eq!(stored, Stored::default());
+    }
+    let stored = tell(many(1_000..1_030, HealResult::Reported), 2).await;
+    assert_eq!(stored.unwrap().left_out, ids(&many(1_024..1_030, open)));
+    let full = Condition {
+        kind: ConditionType::HealsTaken,
+        status: Status::False,
+        reason: "TooMany".to_owned(),
+        message: "the hub keeps 1024 open heals of a cluster; 6 more in the agent's last report are left out, which it offers again".to_owned(),
+        since: linesman::clock::rfc3339(at(2)),
+    };
+    assert_eq!(conditions().await, std::slice::from_ref(&full));
+    assert_eq!(store.heal("1024").await.unwrap(), None);
+    // What is known goes on, what is over is history, and another cluster has room of its own.
+    let mut known = many(0..2, open);
+    known.extend(many(2_000..2_002, HealResult::Failed));
+    let stored = tell(known, 3).await.unwrap();
+    assert_eq!((stored.left_out, stored.ended.len()), (vec![], 2));
+    assert_eq!(conditions().await, std::slice::from_ref(&full));
+    let again = tell(many(2_000..2_002, HealResult::Reported), 3).await;
+    assert_eq!(again.unwrap().left_out, ["2000", "2001"]);
+    let other = store.report(&us1.id, heals(&many(3_000..3_001, open)), at(3));
+    assert_eq!(other.await.unwrap(), Stored::default());
+    // The end of one makes room for one.
+    let mut next = many(7..8, HealResult::Healed);
+    next.extend(many(1_024..1_026, open));
+    let left_out = tell(next, 4).await.unwrap().left_out;
+    assert_eq!(left_out, ids(&many(1_024..1_026, open)));
+    assert_eq!(
+        tell(many(1_024..1_025, open), 5).await.unwrap(),
+        Stored::default()
+    );
+    // As soon as the agent names what it knows, the others are over.
+    let named = Reported {
+        heals: many(1_025..1_026, open),
+        open_heals: Some(ids(&many(0..2, open))),
+        ..Reported::default()
+    };
+    let stored = store.report(&eu1.id, named, at(6)).await.unwrap();
+    assert_eq!((stored.left_out, stored.ended.len()), (vec![], 1_000));
+    assert_eq!(conditions().await, []);
+}
+
+async fn of_a_clusters_heals_that_are_over_the_newest_are_kept(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let tell = async |told: Vec<HealRecord>| {
+        let stored = store.report(&eu1.id, heals(&told), at(1)).await;
+        assert_eq!(stored.unwrap().left_out, Vec::<String>::new());
+    };
+    tell(many(0..1, HealResult::Open)).await;
+    for first in (1..2_001).step_by(200) {
+        tell(many(first..first + 200, HealResult::Healed)).await;
+    }
+    let is_there = async |id: &str| store.heal(id).await.unwrap().is_some();
+    assert!(is_there("0001").await);
+    tell(many(2_001..2_003, HealResult::Failed)).await;
+    let there = [is_there("0001").await, is_there("0002").await];
+    assert_eq!((there, is_there("0003").await), ([false; 2], true));
+    // One that is open is as old as it is.
+    assert!(is_there("0000").await);
+    store.note_heal(&eu1.id, lost("2003"), at(2)).await.unwrap();
+    assert!(is_there("0003").await);
+    let over = HealRecord {
+        result: HealResult::Failed,
+        ..lost("2003")
+    };
+    store.note_heal(&eu1.id, over, at(3)).await.unwrap();
+    assert!(!is_there("0003").await && is_there("0004").await);
+}
+
+async fn what_another_cluster_tells_of_a_heal_counts_for_nothing(store: Store) {
+    let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
+    let told = heal("1", HealResult::Open);
+    let report = heals(std::slice::from_ref(&told));
+    store.report(&eu1.id, report, at(1)).await.unwrap();
+    let over = heals(&[heal("1", HealResult::Healed)]);
+    let stored = store.report(&us1.id, over, at(2)).await.unwrap();
+    assert_eq!(stored, Stored::default());
+    let kept = store.heal("1").await.unwrap();
+    assert_eq!(kept, Some((eu1.name, told)));
 }
 
 /// F50: what an agent that is back says of its own heals does not end what the hub saw meanwhile.
