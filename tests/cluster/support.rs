@@ -8,6 +8,7 @@ pub(crate) mod hub;
 pub(crate) mod idle;
 pub(crate) mod openpgp;
 pub(crate) mod place;
+pub(crate) mod registry;
 pub(crate) mod replicas;
 pub(crate) mod unreliable;
 pub(crate) mod world;

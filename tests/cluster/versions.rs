@@ -12,6 +12,7 @@ use crate::support::world::{self, CLUSTER, FLUX, World, kustomization};
 use crate::support::{figure, seconds, shown, until};
 
 mod beside;
+mod credentials;
 mod cut;
 
 const MIRROR: &str = "mirror.lab.test/of/flux";

@@ -19,8 +19,8 @@ images to copy). The bundle and its digest stay as they are. The agent changes a
 'engine set' does: where it does not work within 5 minutes, the registry of before comes back.
 
 A registry that asks who pulls needs --pull-secret: the name of a Secret that you make in the engine's
-namespace of each cluster (type kubernetes.io/dockerconfigjson); what is in it, neither hub nor agent reads.
-It goes with the registry, and with --none with the images' own: said again without it, there is none.
+namespace of each cluster (type kubernetes.io/dockerconfigjson). Neither hub nor agent keeps or uses what is
+in it. It goes with the registry, and with --none with the images' own: said again without it, there is none.
 
 Without a registry it says which one is in force.
 

@@ -17,7 +17,7 @@ use crate::support::world::{self, CLUSTER, FLUX, World, kustomization};
 use crate::support::{figure, seconds, shown, stays, until};
 
 /// In the order of their names, which is that of their images'.
-const CONTROLLERS: [&str; 2] = ["kustomize-controller", "source-controller"];
+pub(super) const CONTROLLERS: [&str; 2] = ["kustomize-controller", "source-controller"];
 /// Seconds that a change has.
 const WITHIN: i64 = 60;
 /// Seconds that somebody is at work: about twice that.
@@ -317,7 +317,7 @@ fn not_a_fault(world: &World, known: &[Value]) {
 }
 
 /// The images that the Deployments name.
-fn images(world: &World) -> [String; 2] {
+pub(super) fn images(world: &World) -> [String; 2] {
     CONTROLLERS.map(|name| {
         let live = world.api.get(&deployment(FLUX, name)).unwrap_or_default();
         let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
@@ -326,7 +326,7 @@ fn images(world: &World) -> [String; 2] {
 }
 
 /// Those of the Pods that stay.
-fn running(world: &World) -> BTreeSet<String> {
+pub(super) fn running(world: &World) -> BTreeSet<String> {
     let list = world.api.get(&format!("/api/v1/namespaces/{FLUX}/pods"));
     let list = list.unwrap_or_default();
     let items = list["items"].as_array().into_iter().flatten();

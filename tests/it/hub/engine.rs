@@ -226,17 +226,27 @@ async fn a_cluster_has_its_own_registry_or_the_hubs_or_none() {
     let (own, all) = ("/v1/clusters/eu1/image-registry", "/v1/hub/image-registry");
     let null = Value::Null;
     let steps = [
-        (all, json!("hub.lan"), json!("hub.lan")),
-        (own, json!("edge.lan:5000/x"), json!("edge.lan:5000/x")),
-        (all, json!("other.lan"), json!("edge.lan:5000/x")),
-        (own, json!(""), null.clone()),
-        (own, null.clone(), json!("other.lan")),
-        (all, null.clone(), null.clone()),
+        (all, json!("hub.lan"), json!("hub.lan"), 300),
+        (own, json!("edge.lan:5000/x"), json!("edge.lan:5000/x"), 300),
+        // Nothing that this one has is changed.
+        (all, json!("other.lan"), json!("edge.lan:5000/x"), 60),
+        (own, json!(""), null.clone(), 300),
+        (own, null.clone(), json!("other.lan"), 300),
+        (all, null.clone(), null.clone(), 300),
     ];
-    for (path, registry, expected) in steps {
+    for (path, registry, expected, within) in steps {
+        // The time that a version was given is not the registry's.
+        let version = json!({"engine": "flux", "version": "v2.9.5", "within": 60});
+        let (code, set) = put(&hub, "/v1/clusters/eu1/engine", &version).await;
+        assert_eq!(code, 200, "{set}");
         let (code, answer) = put(&hub, path, &json!({"registry": registry})).await;
         assert_eq!(code, 200, "{answer}");
-        assert_eq!(told(&hub, &agent).await["registry"], expected, "{path}");
+        let engine = told(&hub, &agent).await;
+        assert_eq!(
+            (&engine["registry"], &engine["within"]),
+            (&expected, &json!(within)),
+            "{path}"
+        );
         // What was said can be read.
         let (code, shown) = hub.get(own).await;
         let in_force = expected.as_str().unwrap_or_default();

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::clusters::{engine_text, route_text};
 use super::{Arguments, Database, Db, db, to_json, to_ms};
-use crate::hub::store::{Images, Result, Revision};
+use crate::hub::store::{Images, Result, Revision, WITHIN};
 use crate::wire::api::{BundleView, GitRoute, Policy};
 
 /// What is said for all clusters, in `meta`: the registry, and the Secret that goes with it.
@@ -133,12 +133,13 @@ impl Database {
         const DOING: &str = "set a cluster's image registry";
         let [registry, secret] = columns(images);
         let update = sqlx::query_scalar(
-            "UPDATE cluster SET image_registry = $1, image_pull_secret = $2, engine_change = engine_change + 1,
-               updated_at = $3, rev = rev + 1
-             WHERE id = $4 AND rev = $5 AND removed_at IS NULL RETURNING engine_change",
+            "UPDATE cluster SET image_registry = $1, image_pull_secret = $2, engine_within = $3,
+               engine_change = engine_change + 1, updated_at = $4, rev = rev + 1
+             WHERE id = $5 AND rev = $6 AND removed_at IS NULL RETURNING engine_change",
         )
         .bind(registry)
         .bind(secret)
+        .bind(i64::from(WITHIN))
         .bind(to_ms(now))
         .bind(of.id)
         .bind(of.rev);
@@ -178,6 +179,12 @@ impl Database {
             };
             query.execute(&mut *write.tx).await.map_err(db(DOING))?;
         }
+        // The time that another change was given is not this one's.
+        sqlx::query("UPDATE cluster SET engine_within = $1 WHERE image_registry IS NULL AND removed_at IS NULL")
+            .bind(i64::from(WITHIN))
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
         write.commit(DOING).await?;
         Ok(true)
     }

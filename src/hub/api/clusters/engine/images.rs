@@ -12,7 +12,7 @@ use crate::hub::api::clusters::{find, pause};
 use crate::hub::api::problem::{Problem, Slug};
 use crate::hub::api::{Caller, UserBody, precondition};
 use crate::hub::auth::Role;
-use crate::hub::store::{Cluster, Images};
+use crate::hub::store::{Cluster, Images, WITHIN};
 use crate::hub::{Hub, assignment};
 use crate::wire::api::{RegistryRequest, RegistryView};
 
@@ -45,6 +45,7 @@ pub(in crate::hub::api::clusters) async fn registry(
             return Ok(None);
         };
         cluster.engine_change = change;
+        cluster.engine_within = WITHIN;
         (cluster.image_registry, cluster.image_pull_secret) = match images {
             Some(images) => (Some(images.registry), images.pull_secret),
             None => (None, None),
