@@ -331,7 +331,7 @@ impl Watchdog {
             overdue: &overdue,
             changing: install
                 .change()
-                .is_some_and(|c| c.is_open() && !self.changing.is_old(now, c)),
+                .is_some_and(|c| self.changing.covers(now, c)),
             waits: install
                 .change()
                 .filter(|c| self.changing.is_old_but_for_a_window(now, c))

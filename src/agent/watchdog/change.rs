@@ -70,6 +70,14 @@ impl Changing {
         since.is_some_and(|since| now - since >= change.limit())
     }
 
+    /// Whether what differs may be no more than what the change does, or its way back.
+    pub(super) fn covers(&self, now: OffsetDateTime, change: &Change) -> bool {
+        // Where its way back begins is looked at after this is asked, too.
+        let begins = change.failed.is_some() && self.what == Some((change.number, false));
+        let goes = change.is_open() || self.what == Some((change.number, true));
+        begins || (goes && !self.is_old(now, change))
+    }
+
     /// All of its times that have been.
     pub(super) fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
         let Self {
@@ -115,7 +123,9 @@ impl Watchdog {
         plan: &Plan,
     ) -> bool {
         let Some(change) = install.change().filter(|c| c.is_open()) else {
-            self.changing = Changing::default();
+            if !self.goes_back(install, observed, plan) {
+                self.changing = Changing::default();
+            }
             if plan.mode != Mode::Learning {
                 self.history.saw_catalog(install, observed, &plan.findings);
             }
@@ -179,6 +189,31 @@ impl Watchdog {
             }
         }
         false
+    }
+
+    /// Whether the way back from a change that brought no object of its own goes on: what differs is given back, and nothing is left to
+    /// remove. An agent that was started since does not know of it.
+    fn goes_back(&mut self, install: &Install, observed: &Observed, plan: &Plan) -> bool {
+        let followed = self.changing.what.map(|(number, _)| number);
+        let failed = install.change().filter(|c| c.failed.is_some());
+        let Some(change) = failed.filter(|c| followed == Some(c.number)) else {
+            return false;
+        };
+        let now = clock::now();
+        self.changing.follow((change.number, true), now);
+        let in_force = ownership::in_force(now, install, observed, &self.history);
+        let seen = Seen {
+            now,
+            followed: now,
+            held: None,
+            install: &in_force,
+            observed,
+            plan,
+            ailing: &self.history.ailing,
+            adopted: self.history.adopted,
+        };
+        let done = matches!(change::progress(change, &seen), Progress::Rolled);
+        plan.mode == Mode::Learning || !(done || self.changing.is_old(now, change))
     }
 
     /// Notes that the change waits now, if it does, and which roots are well meanwhile.

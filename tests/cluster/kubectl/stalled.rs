@@ -90,7 +90,7 @@ fn a_user_who_is_killed_while_his_command_reads_nothing_leaves_no_session() {
         let killed = Instant::now();
         drop(running);
         feeding.join().unwrap();
-        let (rows, _) = eventually("its end is on record", seconds(60), || {
+        let (rows, _) = eventually("its end is on record", seconds(20), || {
             let rows = ended(&world);
             (rows.len() > before).then_some(rows).ok_or("it is not")
         });

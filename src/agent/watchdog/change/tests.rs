@@ -19,6 +19,11 @@ use crate::wire::id::Digest;
 /// A change to what is wanted, which was begun an hour ago and has five minutes, while Service source-controller is not as wanted and
 /// rests until `until`, if anybody is at work on it.
 fn resting(until: Option<OffsetDateTime>) -> (Watchdog, Install, Observed) {
+    differing(until, None)
+}
+
+/// The same of one that failed for that reason.
+fn differing(until: Option<OffsetDateTime>, failed: Option<&str>) -> (Watchdog, Install, Observed) {
     let began = clock::now() - time::Duration::HOUR;
     let mut desired = desired_of(EngineKind::Flux);
     let to = desired.install.form.clone();
@@ -33,7 +38,7 @@ fn resting(until: Option<OffsetDateTime>) -> (Watchdog, Install, Observed) {
         within: 300,
         both: false,
         objects: Vec::new(),
-        failed: None,
+        failed: failed.map(str::to_owned),
         ending: None,
     });
     let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
@@ -96,6 +101,26 @@ async fn a_change_has_its_time_from_when_the_window_is_seen_to_be_over() {
     assert!(!watchdog.changing.waits);
     watchdog.changing.waited = Some(clock::now() - time::Duration::minutes(6));
     assert_eq!(failed(&mut watchdog, &install, &observed).await, Some(7));
+}
+
+/// A change of the registry brings no object of its own: its way back was told of as somebody's `BadImage`.
+#[tokio::test]
+async fn the_way_back_from_a_change_is_no_fault_until_all_is_as_it_was() {
+    let (mut watchdog, install, observed) = differing(None, Some("no such image"));
+    let change = install.change().unwrap();
+    let covers = |watchdog: &Watchdog, after| {
+        let at = clock::now() + time::Duration::seconds(after);
+        watchdog.changing.covers(at, change)
+    };
+    // It is asked for before the way back is looked at, and after that.
+    assert!(covers(&watchdog, 0));
+    assert_eq!(failed(&mut watchdog, &install, &observed).await, None);
+    assert_eq!([0, 310].map(|s| covers(&watchdog, s)), [true, false]);
+    let given_back = Cluster::working().observed();
+    assert_eq!(failed(&mut watchdog, &install, &given_back).await, None);
+    assert!(!covers(&watchdog, 0));
+    assert_eq!(failed(&mut watchdog, &install, &observed).await, None);
+    assert!(!covers(&watchdog, 0));
 }
 
 /// Of what somebody takes away no field has another writer: how it was wanted before tells that it is his doing.
