@@ -9,7 +9,7 @@ use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
-use crate::agent::plan::state::Answer;
+use crate::agent::plan::state::{Answer, Past};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::wire::api::EngineKind;
@@ -217,4 +217,71 @@ fn nothing_is_made_anew_that_the_agent_may_not_list() {
         (old.mode, old.findings, old.steps),
         (Mode::Learning, vec![told], vec![])
     );
+}
+
+/// What is not known yet is looked at soon, and what is to be given back at once.
+#[test]
+fn while_nothing_is_done_the_next_look_is_in_a_minute_or_sooner() {
+    let now = start();
+    let paused = |end| {
+        let by = window::By::Hub;
+        Mode::Paused(Window { end, by })
+    };
+    let until = |seconds| paused(End::At(now + Duration::seconds(seconds)));
+    for (mode, due, seconds) in [
+        (Mode::Learning, false, 5),
+        (Mode::Learning, true, 2),
+        (Mode::ObserveOnly, false, 60),
+        (Mode::ObserveOnly, true, 2),
+        (until(30), false, 30),
+        (until(30), true, 2),
+        (until(90), false, 60),
+        (paused(End::Open), false, 60),
+    ] {
+        let at = now + Duration::seconds(seconds);
+        assert_eq!(rests_until(now, mode, due), at, "{mode:?} {due}");
+    }
+}
+
+#[test]
+fn what_came_of_a_step_is_looked_at_two_seconds_later() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Service, "flux-system", "source-controller");
+    cluster.objects.remove(&id).unwrap();
+    let plan = cluster.plan();
+    let step = Step {
+        action: Action::Create,
+        target: id.clone(),
+        cause: Some((Class::ObjectMissing, id)),
+    };
+    assert_eq!(
+        (plan.steps, plan.next_look),
+        (vec![step], cluster.now + Duration::seconds(2))
+    );
+}
+
+/// No step is planned for what is only reported: nothing else says when it begins to count.
+#[test]
+fn what_is_yet_to_count_is_looked_at_when_it_does() {
+    let now = start();
+    let after = |seconds| now + Duration::seconds(seconds);
+    let [young, old, down, crd] =
+        ["a", "b", "c", "d"].map(|name| ObjectId::new(Kind::Deployment, "flux-system", name));
+    let findings = [&young, &old].map(|id| Finding::new(Class::RegistryDown, id, ""));
+    let past = |seconds| Past {
+        since: Some(after(seconds)),
+        ..Past::default()
+    };
+    let history = History {
+        faults: [
+            ((Class::RegistryDown, young), past(-5)),
+            ((Class::RegistryDown, old), past(-20)),
+        ]
+        .into(),
+        down: [(down, after(-10))].into(),
+        restore_after: [(crd, after(40))].into(),
+        ..History::default()
+    };
+    let looks: Vec<OffsetDateTime> = ripening(now, &history, &findings).collect();
+    assert_eq!(looks, [15, 20, 40].map(after));
 }

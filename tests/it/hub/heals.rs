@@ -125,17 +125,22 @@ async fn open_heals_beyond_those_of_one_cluster_stay_with_its_agent_and_are_told
     hub.stop().await;
 }
 
+/// The agents of two clusters, with the paths of their reports.
+async fn two(hub: &TestHub) -> [(Agent, String); 2] {
+    let joined = async |n, name: &str| {
+        let token = hub.add(name).await;
+        let agent = Agent::new(n);
+        agent.join(hub, name, &token).await;
+        (agent, format!("/v1/clusters/{name}/reports"))
+    };
+    [joined(1, "eu1").await, joined(2, "us1").await]
+}
+
 /// Each report and each new key is a write of one cluster's agent that others wait for.
 #[tokio::test]
 async fn an_agent_that_does_more_than_it_may_is_told_to_wait() {
     let hub = TestHub::start("agent-pace").await;
-    let mut agents = Vec::new();
-    for (n, name) in [(1, "eu1"), (2, "us1")] {
-        let token = hub.add(name).await;
-        let agent = Agent::new(n);
-        agent.join(&hub, name, &token).await;
-        agents.push((agent, format!("/v1/clusters/{name}/reports")));
-    }
+    let agents = two(&hub).await;
     let eu1 = hub.hub.store.cluster(&"eu1".parse().unwrap()).await;
     let eu1 = eu1.unwrap().unwrap();
     // What is taken then is earned later yet.
@@ -155,13 +160,7 @@ async fn an_agent_that_does_more_than_it_may_is_told_to_wait() {
 #[tokio::test]
 async fn a_heal_that_no_agent_knows_any_more_ends() {
     let hub = TestHub::start("forgotten").await;
-    let mut agents = Vec::new();
-    for (n, name) in [(1, "eu1"), (2, "us1")] {
-        let token = hub.add(name).await;
-        let agent = Agent::new(n);
-        agent.join(&hub, name, &token).await;
-        agents.push((agent, format!("/v1/clusters/{name}/reports")));
-    }
+    let agents = two(&hub).await;
     let heal = |id: u8, result: &str| {
         json!({"id": format!("01900000-0000-7000-8000-00000000000{id}"), "class": "ObjectMissing", "object": "Deployment x/y",
             "evidence": "gone", "steps": [], "detectedAt": "2026-11-21T05:00:00.000Z", "result": result})

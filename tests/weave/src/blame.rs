@@ -45,7 +45,7 @@ pub fn blame(
         let Some(woven) = files.get(file) else {
             continue;
         };
-        let (numbers, own) = about(&woven.records, place);
+        let (numbers, own) = about(&woven.records, place, changes);
         for number in numbers {
             let unviable = own && is_sure(&fault.code, &changes[number as usize - 1]);
             let state = if unviable {
@@ -67,8 +67,8 @@ fn is_sure(code: &str, change: &Change) -> bool {
 }
 
 /// The changes that a place in the woven text is for, and whether it is in the text of the change itself: the innermost around it, else
-/// those in it, else all of the function.
-fn about(records: &[Record], place: &Range<usize>) -> (Vec<u32>, bool) {
+/// those in it, else those of the function that are suspect.
+fn about(records: &[Record], place: &Range<usize>, changes: &[Change]) -> (Vec<u32>, bool) {
     let inside = |outer: &Range<usize>| -> Vec<u32> {
         let inner = records.iter().filter(|r| holds(outer, &r.place));
         inner.flat_map(|record| record.changes.clone()).collect()
@@ -77,9 +77,24 @@ fn about(records: &[Record], place: &Range<usize>) -> (Vec<u32>, bool) {
     let innermost = around.min_by_key(|record| record.place.len());
     match innermost {
         Some(record) if !record.changes.is_empty() => (record.changes.clone(), record.own),
-        Some(function) if inside(place).is_empty() => (inside(&function.place), false),
+        Some(function) if inside(place).is_empty() => {
+            (suspect(inside(&function.place), changes), false)
+        }
         Some(_) | None => (inside(place), false),
     }
+}
+
+/// Of the changes of a function that as a whole is an error. Where it gives an iterator, another one with items of a wrong type is said to
+/// be wrong there and not where it stands; what is left then is suspect only if the error is still there.
+fn suspect(numbers: Vec<u32>, changes: &[Change]) -> Vec<u32> {
+    for given in ["::std::iter::once(", "::std::iter::"] {
+        let gives = |n: &&u32| changes[**n as usize - 1].replacement.starts_with(given);
+        let those: Vec<u32> = numbers.iter().filter(gives).copied().collect();
+        if !those.is_empty() {
+            return those;
+        }
+    }
+    numbers
 }
 
 fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {

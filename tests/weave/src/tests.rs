@@ -275,6 +275,21 @@ fn an_error_is_of_the_innermost_change_around_it() {
 }
 
 #[test]
+fn an_error_of_a_function_that_gives_an_iterator_is_first_that_of_its_other_items() {
+    use State::{Apart, Woven};
+    let source = "fn f() -> impl Iterator<Item = &u8> { a().filter(|b| c == b) }";
+    let changes = [
+        (Genre::BinaryOperator, "==", "!="),
+        (Genre::FnValue, "a()", "::std::iter::empty()"),
+        (Genre::FnValue, "a()", "::std::iter::once(b())"),
+    ];
+    let states = |n: usize| after(source, &changes[..n], "impl Iterator", "E0271");
+    assert_eq!(states(3), [Woven, Woven, Apart]);
+    assert_eq!(states(2), [Woven, Apart]);
+    assert_eq!(states(1), [Apart]);
+}
+
+#[test]
 fn an_error_that_no_change_explains_is_shown() {
     let source = "fn f() {}\nfn g() -> u8 { 1 }\n";
     let changes = [change(source, Genre::FnValue, "1", "0")];

@@ -89,3 +89,34 @@ fn a_controller_with_a_window_of_its_own_is_not_asked_for_until_that_is_over() {
     live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
     assert_eq!(asked(&mut cluster, 80, 80), [60, 70]);
 }
+
+/// A Deployment says that its Pods are refused; a StatefulSet does not, and lacks one where all Pods are known and none is its.
+#[test]
+fn a_stateful_set_waits_while_none_of_all_pods_is_its() {
+    let cluster = Cluster::working();
+    let name = "source-controller";
+    let mut live = cluster.objects[&flux(name)].clone();
+    live.fields["status"] = json!({});
+    for (kind, has_pod, cut, expected) in [
+        (Kind::StatefulSet, false, false, true),
+        (Kind::StatefulSet, false, true, false),
+        (Kind::StatefulSet, true, false, false),
+        (Kind::Deployment, false, false, false),
+    ] {
+        let mut observed = cluster.observed();
+        observed.pods_cut = cut;
+        observed.pods.retain(|_, pod| has_pod || pod.app != name);
+        let id = ObjectId::new(kind, "flux-system", name);
+        let said = waits(&id, &live, &observed);
+        assert_eq!(said, expected, "{kind:?} {has_pod} {cut}");
+    }
+}
+
+/// W16: what was taken once may be refused again.
+#[test]
+fn a_dry_run_that_is_refused_after_an_attempt_is_asked_for_every_ten_seconds_again() {
+    let mut cluster = refusing("source-controller");
+    assert_eq!(asked(&mut cluster, 35, 25), [10, 20, 30]);
+    // From second 34 on: the patience of that attempt ends at 60.
+    assert_eq!(asked(&mut cluster, 60, 60), [26, 36, 46, 56]);
+}

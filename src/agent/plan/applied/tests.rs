@@ -161,3 +161,15 @@ fn a_root_that_was_stopped_just_now_is_nobodys_until_the_commit_is_told() {
     cluster.now += Duration::seconds(8);
     assert_eq!(cluster.plan().findings[0].class, Class::SourceAltered);
 }
+
+/// F29: to see a root stand still beside a word is not to have seen it at work beside that.
+#[test]
+fn a_root_that_stands_still_is_not_noted_as_one_that_ran() {
+    let mut cluster = stopped(false, "linesman");
+    let observed = cluster.observed();
+    cluster
+        .history
+        .noted(cluster.now, &cluster.install, &observed);
+    assert_eq!(cluster.history.ran_beside, None);
+    assert_eq!(cluster.plan().findings[0].class, Class::SourceAltered);
+}

@@ -296,3 +296,38 @@ fn an_application_below_the_root_says_why_it_is_not_well() {
         assert_eq!(found, expected, "{status}");
     }
 }
+
+/// Its times are in whole seconds: a look in the second of the question may have begun before it.
+#[test]
+fn a_question_that_waits_has_an_answer_in_a_look_of_a_later_second() {
+    let sent = at("2030-01-01T00:00:10Z");
+    for (reconciled, now, expected) in [
+        ("2030-01-01T00:00:10Z", "2030-01-01T00:00:12Z", false),
+        ("2030-01-01T00:00:11Z", "2030-01-01T00:00:12Z", true),
+        // It should have looked again by itself.
+        ("2030-01-01T00:00:11Z", "2030-01-01T00:02:32Z", false),
+    ] {
+        let live = says(&json!({"reconciledAt": reconciled}));
+        let probe = Probe {
+            sent,
+            answered: false,
+        };
+        let looked = has_looked(&live, probe, at(now));
+        assert_eq!(looked, expected, "{reconciled} {now}");
+    }
+}
+
+/// F29: what else differs of an Application that somebody stopped is not his doing.
+#[test]
+fn what_stops_an_application_is_told_from_what_else_differs() {
+    for (path, expected) in [
+        ("/spec/syncPolicy/automated", true),
+        ("/spec/syncPolicy/automated/enabled", true),
+        ("/spec/source/targetRevision", true),
+        ("/spec/source/repoURL", false),
+        ("/spec/source/path", false),
+        ("/spec/syncPolicy/syncOptions", false),
+    ] {
+        assert_eq!(is_stop(path), expected, "{path}");
+    }
+}

@@ -263,6 +263,8 @@ fn the_agent_looks_again_when_a_list_has_been_waited_for_long_enough() {
     place.seen.awaited = [Kind::Kustomization].into();
     place.seen.since = Some(place.cluster.now - FRESH);
     assert_eq!(place.actions(), [""; 0]);
-    place.cluster.now = place.plan().next_look;
+    let next = place.plan().next_look;
+    assert_eq!(next - place.cluster.now, Duration::MILLISECOND);
+    place.cluster.now = next;
     assert_eq!(place.actions(), ["create", "create"]);
 }
