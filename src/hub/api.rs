@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, FromRequestParts, OriginalUri, Request, St
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method};
+use http::{Extensions, HeaderName, HeaderValue, Method};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -66,6 +66,17 @@ impl std::fmt::Display for Remote {
 /// Ends the connection that a request came on, of HTTP/2 its stream alone, whatever its client takes in.
 #[derive(Debug, Clone, Default)]
 pub struct Hangup(pub CancellationToken);
+
+/// Hears that it is known who asks on a connection: until then that takes no user's place.
+#[derive(Clone)]
+pub struct Newcomer(pub Arc<dyn Fn() + Send + Sync>);
+
+/// It is known who asks.
+pub(crate) fn known(extensions: &Extensions) {
+    if let Some(Newcomer(hears)) = extensions.get::<Newcomer>() {
+        hears();
+    }
+}
 
 /// Refused already: it could not be parsed, or there is no room for it.
 #[derive(Debug, Clone)]
@@ -193,6 +204,7 @@ impl FromRequestParts<Arc<Hub>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, hub: &Arc<Hub>) -> Result<Self, Problem> {
         let user = auth::user(hub, &parts.headers).await?;
+        known(&parts.extensions);
         patience::judged();
         Ok(Self {
             user,

@@ -231,7 +231,10 @@ impl Case {
 
     async fn user(&self, parts: &Parts) -> Result<User, Refusal> {
         match in_time(auth::user(&self.hub, &parts.headers)).await? {
-            Ok(user) => Ok(user),
+            Ok(user) => {
+                api::known(&parts.extensions);
+                Ok(user)
+            }
             Err(error) => {
                 let refusal = refusal::unauthenticated(&error);
                 Err(self.unknown(parts, refusal).await)

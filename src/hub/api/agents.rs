@@ -99,6 +99,7 @@ async fn signed(
     let (parts, content) = request.into_parts();
     let bytes = body(content, MAX_BODY).await?;
     let agent = auth::agent(&hub, &parts, &bytes).await?;
+    super::known(&parts.extensions);
     let mut request = Request::from_parts(parts, bytes.into());
     request.extensions_mut().insert(agent);
     request.extensions_mut().insert(Came::Https);

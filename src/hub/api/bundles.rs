@@ -164,6 +164,7 @@ async fn reader(hub: &Hub, request: Request) -> Result<(), Problem> {
 }
 
 fn unknown(digest: &str) -> Problem {
+    super::known(&parts.extensions);
     Problem::new(
         Slug::BundleUnknown,
         format!("there is no bundle {digest}"),

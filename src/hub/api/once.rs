@@ -53,6 +53,7 @@ async fn once(
     next: Next,
 ) -> Result<Response, Problem> {
     let user = auth::user(hub, request.headers()).await?;
+    super::known(request.extensions());
     let (parts, body) = request.into_parts();
     let body = super::body(body, MAX_BODY).await?;
     let call = Call {

@@ -26,7 +26,7 @@ use super::guard::{Guarded, Verdict};
 use super::heads::{Clock, Part};
 use super::room::{Asking, Held, Room, Seat, Sort};
 use crate::hub::Hub;
-use crate::hub::api::{self, Hangup, Refused, Remote};
+use crate::hub::api::{self, Hangup, Newcomer, Refused, Remote};
 use crate::hub::tls::is_old;
 use crate::kubeapi::message::{self, MAX_HEAD, Violation};
 use crate::tunnel::driver::{self, Ahead};
@@ -70,7 +70,8 @@ pub(super) async fn run(
         };
         let (acceptor, router) = (acceptor.clone(), router.clone());
         let (hub, stop, end) = (hub.clone(), stop.clone(), end.clone());
-        let (seat, hangup) = (room.enter(), Hangup::default());
+        let from = forwarded::whose(peer.ip(), &hub.config.trusted_proxies);
+        let (seat, hangup) = (room.enter(from), Hangup::default());
         connections.spawn(async move {
             let place = (seat.clone(), Open::new(hub));
             let place = (place, stop, hangup.clone());
@@ -247,6 +248,9 @@ fn ask(
     (seat, connection): (&Arc<Seat>, Hangup),
 ) -> impl Future<Output = Result<Response<Held>, Infallible>> + use<> {
     let asking = seat.asked(sort(&request));
+    if !seat.is_known() {
+        request.extensions_mut().insert(newcomer(seat));
+    }
     let refused = verdict.on_next().or_else(|| measured(&request));
     let refused = refused.map(Violation::refusal);
     if let Some(refusal) = refused.or_else(|| asking.as_ref().err().cloned()) {
@@ -273,6 +277,17 @@ fn ask(
             Err(_) => response.map(|body| Held::new(body, None)),
         })
     }
+}
+
+/// What the connection's place hears of who asks there.
+fn newcomer(seat: &Arc<Seat>) -> Newcomer {
+    // What a request leaves behind keeps no place.
+    let seat = Arc::downgrade(seat);
+    Newcomer(Arc::new(move || {
+        if let Some(seat) = seat.upgrade() {
+            seat.know();
+        }
+    }))
 }
 
 /// What is wrong with the size of a head of HTTP/2; of HTTP/1 it was looked at before it was parsed.

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName};
 
+use crate::address::network;
+
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Addresses that are looked at: nobody has a longer way.
 const MOST: usize = 32;
@@ -57,6 +59,14 @@ impl Cidr {
     }
 }
 
+/// Of whose share of the places a connection is; None = nobody's, for many may come from there: it is a trusted proxy, or the hub's own
+/// machine.
+pub(super) fn whose(peer: IpAddr, trusted: &[Cidr]) -> Option<IpAddr> {
+    let own = peer.to_canonical().is_loopback();
+    let many = own || trusted.iter().any(|cidr| cidr.contains(peer));
+    (!many).then(|| network(peer))
+}
+
 /// The client behind a connection from `peer`, whose request has these headers; its port is 0 where nobody knows it. The
 /// header is spent: nobody behind this judges it again.
 pub(super) fn client(peer: SocketAddr, headers: &mut HeaderMap, trusted: &[Cidr]) -> SocketAddr {
@@ -105,6 +115,22 @@ mod tests {
         let client = client(peer.parse().unwrap(), &mut headers, &trusted);
         assert!(headers.is_empty());
         client.to_string()
+    }
+
+    #[test]
+    fn many_may_come_from_a_proxy_and_from_the_hubs_own_machine() {
+        let trusted = ["10.0.0.0/8".parse().unwrap()];
+        for (peer, expected) in [
+            ("203.0.113.7", Some("203.0.113.7")),
+            ("2001:db8:1:2:3::4", Some("2001:db8:1:2::")),
+            ("10.0.0.1", None),
+            ("::ffff:10.0.0.1", None),
+            ("127.0.0.1", None),
+            ("::1", None),
+        ] {
+            let expected = expected.map(|ip| ip.parse().unwrap());
+            assert_eq!(whose(peer.parse().unwrap(), &trusted), expected, "{peer}");
+        }
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Who has a place at the HTTPS port. What a new connection is for shows with its first request, so each is let in: where there
-//! is no room, in the place of the one that has been silent longest. Then it is a line, of which there may be so many, or
-//! a user's, of which there may be so many others: people and their programs never take an agent's place. A user's
-//! connection that nothing runs on gives way to one that is asked for something, and ends by itself after a while.
+//! is no room, in the place of the one that has been a stranger longest. Then it is a line, of which there may be so many, or
+//! a user's, of which there may be so many others: people and their programs never take an agent's place. It is a user's when it
+//! is known who asks; whoever asks for what needs no credential, or with a wrong one, is a stranger's guest until then, and
+//! takes no user's place, whatever runs there. A user's connection that nothing runs on gives way to one that is asked for
+//! something, and ends by itself after a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,12 +23,12 @@ use crate::kubeapi::status::{Hop, Refusal};
 /// How many connections there may be, of each sort, and what they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// That have asked for nothing yet.
+    /// On which nobody who is known has asked for anything yet; of one address three quarters of them.
     pub strangers: usize,
     /// Of people and programs, their sessions among them, and calls of agents that are no line.
     pub users: usize,
     pub lines: usize,
-    /// The first request comes within this time.
+    /// The first request comes within this time, and the next one of a stranger, unless a proxy may have sent it.
     pub first: Duration,
     /// A connection that nothing is asked on ends after this time.
     pub idle: Duration,
@@ -55,11 +59,18 @@ pub(super) struct Room {
 struct Places {
     /// The next number: who has a lower one has waited longer.
     next: u64,
-    strangers: BTreeMap<u64, CancellationToken>,
+    strangers: Strangers,
     /// Of the users' connections, those that nothing runs on.
     idle: BTreeMap<u64, CancellationToken>,
     users: usize,
     lines: usize,
+}
+
+/// Connections by their numbers, and those of each address.
+#[derive(Default)]
+struct Strangers {
+    all: BTreeMap<u64, (Option<IpAddr>, CancellationToken)>,
+    of: HashMap<IpAddr, BTreeSet<u64>>,
 }
 
 /// What the first request of a connection makes of it.
@@ -74,6 +85,10 @@ pub(super) struct Seat {
     room: Arc<Room>,
     stage: Mutex<Stage>,
     used: watch::Sender<Use>,
+    /// Whether it is known who asks here: each request looks.
+    known: AtomicBool,
+    /// It comes from where many may come: a proxy keeps its connections, whoever asks next.
+    of_many: bool,
     gives_way: CancellationToken,
 }
 
@@ -88,6 +103,8 @@ struct Use {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Stranger(u64),
+    /// A stranger's who has asked for something.
+    Guest(u64),
     /// A user's that nothing runs on.
     Idle(u64),
     /// A user's.
@@ -105,15 +122,13 @@ impl Room {
         })
     }
 
-    /// A place for a connection that nobody knows yet.
-    pub(super) fn enter(self: &Arc<Self>) -> Arc<Seat> {
+    /// A place for a connection that nobody knows yet; None = from where many may come.
+    pub(super) fn enter(self: &Arc<Self>, from: Option<IpAddr>) -> Arc<Seat> {
         let gives_way = CancellationToken::new();
         let mut places = self.lock();
-        if places.strangers.len() >= self.limits.strangers {
-            give_way(&mut places.strangers);
-        }
+        places.strangers.make_room(from, self.limits.strangers);
         let number = places.number();
-        places.strangers.insert(number, gives_way.clone());
+        places.strangers.add(number, from, gives_way.clone());
         drop(places);
         Arc::new(Seat {
             room: self.clone(),
@@ -122,6 +137,8 @@ impl Room {
                 running: 0,
                 since: Instant::now(),
             }),
+            known: AtomicBool::new(false),
+            of_many: from.is_none(),
             gives_way,
         })
     }
@@ -132,12 +149,49 @@ impl Room {
 }
 
 /// Whoever has waited longest goes.
-fn give_way(waiting: &mut BTreeMap<u64, CancellationToken>) -> bool {
-    let first = waiting.pop_first();
-    if let Some((_, gives_way)) = &first {
+fn give_way(waiting: &mut BTreeMap<u64, CancellationToken>) {
+    if let Some((_, gives_way)) = waiting.pop_first() {
         gives_way.cancel();
     }
-    first.is_some()
+}
+
+impl Strangers {
+    /// Where all places are taken, whoever has waited longest goes: of the same address where that has its share, so that a flood
+    /// pushes its own connections out, and a fleet behind one address has all that nobody else wants.
+    fn make_room(&mut self, from: Option<IpAddr>, limit: usize) {
+        let share = (limit - limit / 4).max(1);
+        let own = from.and_then(|from| self.of.get(&from));
+        let crowded = own.filter(|own| own.len() >= share);
+        let full = self.all.len() >= limit;
+        let goes = match crowded {
+            _ if !full => None,
+            Some(own) => own.first().copied(),
+            None => self.all.keys().next().copied(),
+        };
+        if let Some((_, gives_way)) = goes.and_then(|number| self.remove(number)) {
+            gives_way.cancel();
+        }
+    }
+
+    fn add(&mut self, number: u64, from: Option<IpAddr>, gives_way: CancellationToken) {
+        if let Some(from) = from {
+            self.of.entry(from).or_default().insert(number);
+        }
+        self.all.insert(number, (from, gives_way));
+    }
+
+    fn remove(&mut self, number: u64) -> Option<(Option<IpAddr>, CancellationToken)> {
+        let gone = self.all.remove(&number)?;
+        if let Some(from) = gone.0
+            && let Some(own) = self.of.get_mut(&from)
+        {
+            own.remove(&number);
+            if own.is_empty() {
+                self.of.remove(&from);
+            }
+        }
+        Some(gone)
+    }
 }
 
 impl Places {
@@ -146,22 +200,41 @@ impl Places {
         self.next
     }
 
-    /// A place for a connection that has asked for something.
-    fn settle(&mut self, sort: Sort, limits: &Connections) -> Stage {
-        match sort {
-            Sort::Line if self.lines < limits.lines => {
-                self.lines += 1;
-                Stage::Line
-            }
-            Sort::User
-                if self.users < limits.users
-                    || (self.users < limits.users + LEAVING && give_way(&mut self.idle)) =>
-            {
-                self.users += 1;
-                Stage::Busy
-            }
-            Sort::Line | Sort::User => Stage::Refused,
+    /// Whether a user would have a place.
+    fn has_room(&self, limits: &Connections) -> bool {
+        let leaving = !self.idle.is_empty() && self.users < limits.users + LEAVING;
+        self.users < limits.users || leaving
+    }
+
+    /// The first request of a stranger, or one for a line.
+    fn settle(&mut self, sort: Sort, number: u64, limits: &Connections) -> Stage {
+        // It takes nobody's place before it is known whose it is.
+        if sort == Sort::User && self.has_room(limits) {
+            return Stage::Guest(number);
         }
+        self.strangers.remove(number);
+        if sort == Sort::Line && self.lines < limits.lines {
+            self.lines += 1;
+            return Stage::Line;
+        }
+        Stage::Refused
+    }
+
+    /// A user takes a place, that of an idle one where there is no other; false = there is none.
+    fn admit(&mut self, limits: &Connections) -> bool {
+        let room = self.has_room(limits);
+        if room && self.users >= limits.users {
+            give_way(&mut self.idle);
+        }
+        self.users += usize::from(room);
+        room
+    }
+
+    /// Nothing runs any more on a user's connection.
+    fn rest(&mut self, gives_way: &CancellationToken) -> Stage {
+        let number = self.number();
+        self.idle.insert(number, gives_way.clone());
+        Stage::Idle(number)
     }
 }
 
@@ -172,9 +245,10 @@ impl Seat {
         let first = matches!(*stage, Stage::Stranger(_));
         let mut places = self.room.lock();
         *stage = match *stage {
-            Stage::Stranger(number) => {
-                places.strangers.remove(&number);
-                places.settle(sort, &self.room.limits)
+            Stage::Stranger(number) => places.settle(sort, number, &self.room.limits),
+            // A proxy asks for it on a connection that strangers asked on before.
+            Stage::Guest(number) if sort == Sort::Line => {
+                places.settle(sort, number, &self.room.limits)
             }
             Stage::Idle(number) => {
                 places.idle.remove(&number);
@@ -197,14 +271,41 @@ impl Seat {
         Ok(Asking { seat: self.clone() })
     }
 
+    /// Whether it is a user's. The one look that each request costs.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// It is known who asks: the connection is a user's from now on. Where there is no room for it any more it stays a guest's, which
+    /// asks again with its next request.
+    pub(super) fn know(&self) {
+        let mut stage = self.stage();
+        let Stage::Guest(number) = *stage else {
+            return;
+        };
+        let mut places = self.room.lock();
+        if !places.admit(&self.room.limits) {
+            return;
+        }
+        places.strangers.remove(number);
+        // What asked may be over, for its client went away.
+        *stage = if self.used.borrow().running == 0 {
+            places.rest(&self.gives_way)
+        } else {
+            Stage::Busy
+        };
+        self.known.store(true, Ordering::Relaxed);
+    }
+
     /// Completes when the connection has been without a request for as long as it may, or has to give way to another.
     pub(super) async fn unused(&self) {
         let waits = async {
             let limits = &self.room.limits;
             let limit = || match *self.stage() {
                 Stage::Stranger(_) => limits.first,
+                Stage::Guest(_) if !self.of_many => limits.first.min(limits.idle),
                 Stage::Refused => Duration::ZERO,
-                Stage::Idle(_) | Stage::Busy | Stage::Line => limits.idle,
+                Stage::Guest(_) | Stage::Idle(_) | Stage::Busy | Stage::Line => limits.idle,
             };
             self.idle(limit).await;
         };
@@ -236,10 +337,10 @@ impl Seat {
         }
     }
 
-    /// Completes when a connection that has not asked for anything has to give way.
+    /// Completes when a stranger's connection has to give way: whatever runs there, it may have no end.
     pub(super) async fn dismissed(&self) {
         self.gives_way.cancelled().await;
-        if !matches!(*self.stage(), Stage::Stranger(_)) {
+        if !matches!(*self.stage(), Stage::Stranger(_) | Stage::Guest(_)) {
             std::future::pending::<()>().await;
         }
     }
@@ -252,10 +353,7 @@ impl Seat {
             false
         });
         if *stage == Stage::Busy && self.used.borrow().running == 0 {
-            let mut places = self.room.lock();
-            let number = places.number();
-            places.idle.insert(number, self.gives_way.clone());
-            *stage = Stage::Idle(number);
+            *stage = self.room.lock().rest(&self.gives_way);
         }
     }
 
@@ -269,7 +367,9 @@ impl Drop for Seat {
         let stage = *self.stage();
         let mut places = self.room.lock();
         match stage {
-            Stage::Stranger(number) => drop(places.strangers.remove(&number)),
+            Stage::Stranger(number) | Stage::Guest(number) => {
+                drop(places.strangers.remove(number));
+            }
             Stage::Idle(number) => {
                 places.idle.remove(&number);
                 places.users -= 1;

@@ -192,6 +192,61 @@ async fn neither_users_nor_silent_sockets_take_an_agents_place() {
     left_with(&world, 1).await;
 }
 
+/// L46: what they ask for has no end, and no user waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_who_ask_for_something_keep_no_user_out() {
+    let server = ApiServer::start().await;
+    let few = Connections {
+        first: PATIENCE,
+        ..FEW
+    };
+    let world = world(few, &server).await;
+    let head = |query: &str| {
+        format!(
+            "GET /clusters/eu1/api/v1/pods{query} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {}\r\n\r\n",
+            world.token
+        )
+    };
+    let asks = async |query: &str| {
+        let mut tls = world.connect(&[]).await;
+        tls.write_all(head(query).as_bytes()).await.unwrap();
+        let mut code = [0; 12];
+        let answered = timeout(PATIENCE, tls.read_exact(&mut code)).await;
+        answered.expect("an answer").unwrap();
+        assert_eq!(&code, b"HTTP/1.1 200");
+        tls
+    };
+    let mut watch = asks("?watch=1").await;
+    let half = "POST /v1/join HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{";
+    let mut strangers = Vec::new();
+    for _ in 0..few.strangers * 4 {
+        let mut tls = world.connect(&[]).await;
+        tls.write_all(half.as_bytes()).await.unwrap();
+        strangers.push(tls);
+    }
+    for _ in 0..few.users * 8 {
+        drop(asks("").await);
+    }
+    // Who was there longest made room, in the midst of what it asked for.
+    let mut said = Vec::new();
+    let ended = timeout(PATIENCE, strangers[0].read_to_end(&mut said)).await;
+    drop(ended.expect("it was ended"));
+    assert_eq!(said, b"");
+    server.event("event\n");
+    let event = async {
+        let mut said = String::new();
+        let mut part = [0; 512];
+        while !said.contains("event\n") {
+            let read = watch.read(&mut part).await.unwrap();
+            assert!(read > 0, "{said}");
+            said.push_str(std::str::from_utf8(&part[..read]).unwrap());
+        }
+    };
+    timeout(PATIENCE, event).await.expect("the watch goes on");
+    drop((watch, strangers));
+    left_with(&world, 1).await;
+}
+
 /// L40: what nothing runs on makes room for what is asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_of_users_make_room_for_others() {
