@@ -297,6 +297,28 @@ mod tests {
 
     use super::*;
 
+    /// A bundle may be removed from the hub between the word to fetch it and the call.
+    #[test]
+    fn a_refusal_is_told_with_what_to_do() {
+        let body = json!({
+            "type": "urn:linesman:problem:bundle-unknown", "title": "t", "status": 404, "detail": "the bundle was removed",
+            "hop": "hub", "next": "import it again", "requestId": "r",
+        });
+        let answer = |body: String| Answer {
+            status: StatusCode::NOT_FOUND,
+            retry_after: None,
+            body: body.into(),
+        };
+        assert_eq!(
+            answer(body.to_string()).refusal(),
+            "hub: the bundle was removed; import it again (404 Not Found)"
+        );
+        assert_eq!(
+            answer(String::new()).refusal(),
+            "hub answered 404 Not Found"
+        );
+    }
+
     /// The agent takes itself away then.
     #[test]
     fn only_the_hub_says_that_a_cluster_was_removed() {

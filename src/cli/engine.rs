@@ -8,6 +8,7 @@ use crate::wire::api::ToldBundle;
 
 mod import;
 mod mirror;
+mod remove;
 mod set;
 
 pub(super) use mirror::whence;
@@ -23,6 +24,8 @@ pub(super) enum Verb {
     Set(set::Args),
     /// Take the engines' images from a registry of yours
     Mirror(mirror::Args),
+    /// Let the hub forget an engine's version that no cluster needs
+    Remove(remove::Args),
 }
 
 const LIST: &str = "\
@@ -58,6 +61,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Import(args) => import::run(args).await,
         Verb::Set(args) => set::run(args).await,
         Verb::Mirror(args) => mirror::run(args).await,
+        Verb::Remove(args) => remove::run(args).await,
         Verb::List(args) => {
             let bundles = args.connect.client().await?.bundles().await?;
             let empty = "the hub holds no engine; run: linesman engine import flux VERSION";

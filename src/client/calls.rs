@@ -13,7 +13,7 @@ use crate::wire::api::{
     RegistryView, Revocation, RevokeRequest, RotateRequest, RotateWish, SignersView, ToldAdoption,
     ToldBundle, ToldCluster, ToldGitRoute, ToldHeal, UnknownAgentView, WhoAmI,
 };
-use crate::wire::id::ClusterName;
+use crate::wire::id::{ClusterName, Digest};
 
 /// What the hub shall make sure of in an import, and which of Flux' controllers it keeps.
 #[derive(Debug, Clone, Default)]
@@ -273,6 +273,21 @@ impl Client {
             repeatable: true,
         };
         self.answer(operation, &self.send(call).await?)
+    }
+
+    /// Repeatable: a bundle that was removed stays so.
+    pub async fn remove_bundle(&self, digest: &Digest) -> Result<(), Error> {
+        let operation = format!("remove the engine bundle {digest}");
+        let call = Call {
+            operation: &operation,
+            method: Method::DELETE,
+            url: self.url(&["v1", "bundles", digest.as_str()], &[]),
+            headers: super::whatever(HeaderMap::new()),
+            body: None,
+            timeout: TIMEOUT,
+            repeatable: true,
+        };
+        self.send(call).await.map(drop)
     }
 
     /// The newest `limit` heals, of one cluster or all.

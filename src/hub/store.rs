@@ -38,8 +38,8 @@ pub use records::users::{
     SessionToken, SshKey, UserRow,
 };
 pub use records::{
-    Cluster, ClusterKey, Details, HostKeysOf, Images, JoinToken, Joined, KeyKind, KeyState,
-    NewBundle, NewClusterRow, Reported, Revision, Stored, TokenKind, WITHIN,
+    BundleUse, Cluster, ClusterKey, Details, HostKeysOf, Images, JoinToken, Joined, KeyKind,
+    KeyState, NewBundle, NewClusterRow, Reported, Revision, Stored, TokenKind, WITHIN,
 };
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -95,6 +95,7 @@ contract! {
     /// A read and a write, for readiness.
     check(&self) -> ();
 
+    /// [`StoreError::NoBundle`] where its bundle is not there any more.
     create_cluster(&self, new: NewClusterRow, now: OffsetDateTime) -> Cluster;
     /// A living cluster by its name.
     cluster(&self, name: &ClusterName) -> Option<Cluster>;
@@ -125,7 +126,8 @@ contract! {
     [access] relabel(&self, of: Revision<'_>, labels: &BTreeMap<String, String>, now: OffsetDateTime) -> bool;
     /// What the hub asks of the cluster's watchdog from now on.
     set_policy(&self, of: Revision<'_>, policy: Policy, now: OffsetDateTime) -> bool;
-    /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish.
+    /// The bundle that the cluster's engine shall run, of the engine that it has, and the seconds in which it has to work; gives the number of the wish,
+    /// None also where the bundle was removed.
     set_engine(&self, of: Revision<'_>, bundle: &BundleView, within: u32, now: OffsetDateTime) -> Option<u64>;
     /// The same where another engine takes the place of the one that it has: its bundle, and the catalog's path that it follows.
     replace_engine(&self, of: Revision<'_>, to: (&BundleView, &str), within: u32, now: OffsetDateTime) -> Option<u64>;
@@ -317,13 +319,18 @@ contract! {
     /// Ends a call of which nobody knows whether it is done: it may come again if it stored nothing.
     lose_call(&self, call: &Call) -> ();
 
-    /// The same digest again changes nothing.
+    /// The same digest again changes nothing; one that was removed is there again.
     add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> BundleView;
     /// The last import first.
     bundles(&self) -> Vec<BundleView>;
     bundle(&self, digest: &Digest) -> Option<BundleView>;
+    /// What is known of one that was removed: all but its content.
+    removed_bundle(&self, digest: &Digest) -> Option<BundleView>;
     /// The bundle as it is served (zstd).
     bundle_data(&self, digest: &Digest) -> Option<Vec<u8>>;
+    bundle_use(&self, digest: &Digest) -> BundleUse;
+    /// Removes it, unless a living cluster is to run it; false = one is, or it is not there.
+    remove_bundle(&self, digest: &Digest, now: OffsetDateTime) -> bool;
 
     /// Appends rows that were chained by [`crate::hub::audit`]; safe over a crash of the process.
     append_audit(&self, rows: &[AuditRow]) -> ();

@@ -99,6 +99,11 @@ impl Digest {
     pub fn hex(&self) -> &str {
         self.0.strip_prefix("sha256:").unwrap_or(&self.0)
     }
+
+    /// Its beginning, with twelve digits: what people are told, and what the hub finds in a condition.
+    pub fn short(&self) -> &str {
+        self.0.get(..19).unwrap_or(&self.0)
+    }
 }
 
 impl FromStr for Digest {
@@ -138,6 +143,12 @@ impl fmt::Display for Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_digest_is_told_by_its_first_twelve_digits() {
+        let digest = Digest::from_bytes([0xab; 32]);
+        assert_eq!(digest.short(), "sha256:abababababab");
+    }
 
     #[test]
     fn cluster_names_follow_their_pattern() {

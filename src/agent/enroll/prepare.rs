@@ -313,9 +313,9 @@ impl Preparing {
                 let text = format!("{error:#}");
                 warn!(text, "bundle not obtained");
                 step.waiting(&text).await;
-                let other = |kept: &InForce| kept.bundle.engine != engine.kind;
-                if self.keeper.held().is_some_and(other) {
-                    let said = format!("change {}: {text}", engine.change);
+                let other = |kept: &&InForce| kept.bundle.engine != engine.kind;
+                if let Some(kept) = self.keeper.held().filter(other) {
+                    let said = stays(engine.change, &kept.form, &text);
                     self.replaces(held, Some(said)).await;
                 }
                 let wait = RETRY.full_jitter(held.bundle_attempt, clock::unit());
@@ -342,5 +342,33 @@ impl Preparing {
                 .await;
         }
         held.replacing = left;
+    }
+}
+
+/// Why another engine has not taken this one's place yet. Its bundle is named: the hub keeps what is in force.
+fn stays(number: u64, in_force: &change::Form, why: &str) -> String {
+    let words = in_force.words();
+    format!("change {number}: {words} is in force still: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::id::Digest;
+
+    #[test]
+    fn an_engine_whose_place_is_not_taken_yet_is_told_with_its_bundle() {
+        let form = change::Form {
+            kind: Some(EngineKind::Flux),
+            version: "2.9.5".to_owned(),
+            bundle: Digest::from_bytes([0xab; 32]),
+            registry: None,
+            pull_secret: None,
+            path: "clusters/eu1".to_owned(),
+        };
+        assert_eq!(
+            stays(3, &form, "argocd waits"),
+            "change 3: flux 2.9.5 (sha256:abababababab…) is in force still: argocd waits"
+        );
     }
 }

@@ -84,7 +84,7 @@ impl Form {
     /// For people: `flux 2.9.5 (sha256:…), images of registry.example.org, pulled with Secret regcred`.
     pub fn words(&self) -> String {
         let engine = self.kind.map_or_else(String::new, |k| format!("{k} "));
-        let short: String = self.bundle.as_str().chars().take(19).collect();
+        let short = self.bundle.short();
         let images = self.registry.as_deref();
         let images = images.map_or_else(String::new, |r| format!(", images of {r}"));
         let secret = self.pull_secret.as_deref();

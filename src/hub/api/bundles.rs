@@ -1,27 +1,31 @@
-//! Engine bundles: import, list, fetch by digest.
+//! Engine bundles: import, list, fetch by digest, remove.
 
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{delete, get};
 use axum::{Json, Router};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::problem::{Problem, Slug};
-use super::{Caller, body};
+use super::{Caller, body, precondition};
 use crate::bundle::{Bundle, Components};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::{self, AgentPrincipal, Role};
-use crate::hub::store::{NewBundle, patience};
+use crate::hub::store::{BundleUse, NewBundle, StoreError, patience};
 use crate::wire::api::{BundleView, EngineKind, MAX_BUNDLE, Page, SIGNATURE_HEADER};
-use crate::wire::id::Digest;
+use crate::wire::id::{ClusterName, Digest};
+
+/// Clusters that a refusal names.
+const NAMED: usize = 10;
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
         .route("/v1/bundles", get(list).post(import))
         .layer(DefaultBodyLimit::max(MAX_BUNDLE))
+        .route("/v1/bundles/{digest}", delete(remove))
         .merge(serving())
 }
 
@@ -129,8 +133,9 @@ async fn serve(
 ) -> Result<Response, Problem> {
     reader(&hub, request).await?;
     let digest: Digest = digest.parse().map_err(|_| unknown(&digest))?;
-    let data = hub.store.bundle_data(&digest).await?;
-    let data = data.ok_or_else(|| unknown(digest.as_str()))?;
+    let Some(data) = hub.store.bundle_data(&digest).await? else {
+        return Err(absent(&hub, &digest).await?);
+    };
     let mut response = data.into_response();
     let headers = response.headers_mut();
     let fixed = [
@@ -159,15 +164,146 @@ async fn reader(hub: &Hub, request: Request) -> Result<(), Problem> {
     } else {
         auth::user(hub, &parts.headers).await?;
     }
+    super::known(&parts.extensions);
     patience::judged();
     Ok(())
 }
 
+/// Takes a bundle away that no cluster needs.
+async fn remove(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+    Path(digest): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    caller
+        .require(&hub, Role::Operator, "bundle.remove")
+        .await?;
+    let what = format!("bundle {}", crate::hub::cut(&digest, 80));
+    precondition::matches_name(&headers, &digest, &what)?;
+    let digest: Digest = digest.parse().map_err(|_| unknown(&digest))?;
+    // A cluster that is given it between look and removal keeps it.
+    let removed = precondition::written((&hub, &caller), &what, || async {
+        let Some(bundle) = hub.store.bundle(&digest).await? else {
+            return Err(unknown(digest.as_str()));
+        };
+        if let Some(problem) = needed(&bundle, &hub.store.bundle_use(&digest).await?) {
+            return Err(problem);
+        }
+        let record = format!("{} {} {digest}", bundle.engine, bundle.version);
+        caller.record(&hub, "bundle.remove", None, &record).await?;
+        let removed = hub.store.remove_bundle(&digest, clock::now()).await?;
+        Ok(removed.then_some(()))
+    });
+    removed.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Why it stays; None = no cluster needs it.
+fn needed(bundle: &BundleView, by: &BundleUse) -> Option<Problem> {
+    let wished = (!by.wished.is_empty()).then(|| format!("{} shall run it", listed(&by.wished)));
+    let kept = (!by.kept.is_empty()).then(|| {
+        let names = listed(&by.kept);
+        format!("it is in force, or what was before a change, in {names}")
+    });
+    let next = match (&wished, &kept) {
+        (None, None) => return None,
+        (Some(_), _) => format!(
+            "let them run another version first: linesman engine set NAME {} VERSION --wait",
+            bundle.engine
+        ),
+        (None, Some(_)) => "see what their change waits for: linesman cluster show NAME; it needs \
+             the bundle no more when what they shall run works"
+            .to_owned(),
+    };
+    let why: Vec<String> = wished.into_iter().chain(kept).collect();
+    let (engine, version, digest) = (bundle.engine, &bundle.version, bundle.digest.short());
+    let detail = format!(
+        "the bundle of {engine} {version} ({digest}…) stays: {}",
+        why.join("; ")
+    );
+    Some(Problem::new(Slug::BundleInUse, detail, next))
+}
+
+/// `eu1, eu2 (+3 more)`
+fn listed(clusters: &[ClusterName]) -> String {
+    let named = clusters.iter().take(NAMED).map(ClusterName::as_str);
+    let named = named.collect::<Vec<_>>().join(", ");
+    match clusters.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} (+{more} more)"),
+    }
+}
+
+/// What is said of a bundle that is not there: whoever was told to fetch it is to know whether it ever was.
+async fn absent(hub: &Hub, digest: &Digest) -> Result<Problem, StoreError> {
+    let Some(before) = hub.store.removed_bundle(digest).await? else {
+        return Ok(unknown(digest.as_str()));
+    };
+    let (engine, version) = (before.engine, before.version);
+    Ok(Problem::new(
+        Slug::BundleUnknown,
+        format!("the bundle {digest} of {engine} {version} was removed from the hub"),
+        format!(
+            "let the cluster run another version: linesman engine set NAME {engine} VERSION; or import this one again: \
+             linesman engine import {engine} {version}"
+        ),
+    ))
+}
+
 fn unknown(digest: &str) -> Problem {
-    super::known(&parts.extensions);
     Problem::new(
         Slug::BundleUnknown,
         format!("there is no bundle {digest}"),
         "run: linesman engine list",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle() -> BundleView {
+        BundleView {
+            digest: Digest::from_bytes([0xab; 32]),
+            engine: EngineKind::Flux,
+            version: "2.9.4".to_owned(),
+            objects: 31,
+            images: Vec::new(),
+            size: 3,
+            kubernetes: None,
+            imported_at: "2026-01-02T03:04:05.000Z".to_owned(),
+        }
+    }
+
+    fn clusters(count: usize) -> Vec<ClusterName> {
+        (1..=count)
+            .map(|n| format!("eu{n}").parse().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_bundle_that_clusters_need_stays_and_some_of_them_are_named() {
+        let said = |wished, kept| {
+            let by = BundleUse {
+                wished: clusters(wished),
+                kept: clusters(kept),
+            };
+            needed(&bundle(), &by).map(|p| (p.slug, p.detail, p.next))
+        };
+        let other =
+            "let them run another version first: linesman engine set NAME flux VERSION --wait";
+        let waits = "see what their change waits for: linesman cluster show NAME; it needs the bundle no more when what they \
+                     shall run works";
+        let told = |why: &str, next: &str| {
+            let detail = format!("the bundle of flux 2.9.4 (sha256:abababababab…) stays: {why}");
+            Some((Slug::BundleInUse, detail, next.to_owned()))
+        };
+        assert_eq!(said(0, 0), None);
+        assert_eq!(said(2, 0), told("eu1, eu2 shall run it", other));
+        let kept = "it is in force, or what was before a change, in eu1";
+        assert_eq!(said(0, 1), told(kept, waits));
+        let many = "eu1, eu2, eu3, eu4, eu5, eu6, eu7, eu8, eu9, eu10 (+2 more) shall run it";
+        assert_eq!(said(12, 1), told(&format!("{many}; {kept}"), other));
+    }
 }

@@ -65,6 +65,7 @@ slugs! {
     EngineFromGit "engine-from-git" CONFLICT "Somebody else installs the cluster's engine";
     KubernetesTooOld "kubernetes-too-old" CONFLICT "The cluster is too old for this version";
     NoBundle "no-bundle" CONFLICT "The hub has no bundle of this engine";
+    BundleInUse "bundle-in-use" CONFLICT "Clusters need this bundle";
     Removed "removed" GONE "The cluster was removed";
     PreconditionFailed "precondition-failed" PRECONDITION_FAILED "The record changed meanwhile";
     PreconditionRequired "precondition-required" PRECONDITION_REQUIRED "Say which revision you mean";
@@ -174,6 +175,11 @@ impl From<StoreError> for Problem {
                 Slug::Exists,
                 format!("{what} already exists"),
                 "choose another name, or use the one that is there",
+            ),
+            StoreError::NoBundle(_) => Self::new(
+                Slug::BundleUnknown,
+                error.to_string(),
+                "somebody removed it a moment ago; choose another one: linesman engine list",
             ),
             StoreError::Full(what) => Self::new(
                 Slug::Full,

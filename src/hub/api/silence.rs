@@ -54,7 +54,8 @@ impl Class {
         match path {
             "/v1/line" | "/openapi.json" => Self::Own,
             _ if path.starts_with("/clusters/") => Self::Own,
-            "/v1/audit" | "/v1/audit/chain" | "/v1/bundles/{digest}" => Self::Heavy,
+            "/v1/audit" | "/v1/audit/chain" => Self::Heavy,
+            "/v1/bundles/{digest}" if reads => Self::Heavy,
             "/login/callback" | "/v1/login/token" => Self::Login,
             _ if reads => Self::Read,
             // The same key, the same content, the same report again change nothing; what is revoked or accepted stays so.

@@ -11,6 +11,8 @@ pub enum StoreError {
     },
     #[error("{doing}: a record in the database cannot be read: {why}")]
     Corrupt { doing: &'static str, why: String },
+    #[error("the hub has no bundle {0} any more")]
+    NoBundle(String),
     /// A bound of the hub is reached.
     #[error("{0}")]
     Full(String),

@@ -278,6 +278,15 @@ pub struct HostKeysOf {
     pub at: OffsetDateTime,
 }
 
+/// Living clusters that a bundle is kept for, each once, in the order of their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BundleUse {
+    /// They are to run it.
+    pub wished: Vec<ClusterName>,
+    /// They are to run another one, but it is in force still, or is what they go back to, as their agents said last.
+    pub kept: Vec<ClusterName>,
+}
+
 #[derive(Debug, Clone)]
 pub struct NewBundle {
     pub digest: Digest,

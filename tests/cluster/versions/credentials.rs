@@ -98,7 +98,7 @@ fn refused(world: &World, registry: &Registry) {
             Err(told.to_string())
         }
     });
-    let late = message.contains(" did not work within 300 s: ");
+    let late = message.contains(" did not work within 300 s; ");
     assert!(late && is_refusal(&message, registry), "{message}");
     until("what was before works", seconds(LIMIT), || {
         secrets(world) == [Value::Null, Value::Null] && world.engine_available()

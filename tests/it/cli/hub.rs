@@ -182,6 +182,32 @@ fn a_clusters_life_ends_each_verb_with_its_code() {
     );
 }
 
+/// H59
+#[test]
+fn a_version_that_no_cluster_needs_is_removed_by_its_name_or_digest() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let digest = home.run(&["engine", "list", "-o", "name"]).out;
+    let digest = digest.trim();
+    let by_name = ["engine", "remove", "flux", "1.8.0"];
+    let removed = json_of(&home.run(&[&by_name[..], &["-o", "json"]].concat()));
+    let expected = json!({"digest": digest, "engine": "flux", "version": "1.8.0"});
+    assert_eq!(removed, expected);
+    let empty = home.run(&["engine", "list"]);
+    assert!(empty.err.contains("the hub holds no engine"), "{empty:?}");
+    home.run(&by_name).fails(3, "the hub holds no flux 1.8.0");
+    home.run(&["engine", "remove", digest])
+        .fails(3, &format!("the hub holds no bundle {digest}"));
+    home.run(&["engine", "remove", "flux"])
+        .fails(2, "no version of flux is named");
+
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    home.run(&by_name).fails(5, "eu1 shall run it");
+}
+
 #[test]
 fn the_yaml_reaches_the_pipe_before_the_wait() {
     let home = Home::new();

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use linesman::hub::api::openapi::{Caller, Operation, operations};
+use linesman::wire::api::EngineKind;
+use linesman::wire::id::Digest;
 use serde_json::{Value, json};
 
+use super::engine::import_of;
 use super::support::TestHub;
 
 /// Who changes the same thing at the same moment.
@@ -49,6 +52,17 @@ impl Race {
                 path: path.to_owned(),
                 body: |n| json!({ "registry": format!("r{n}.example.org") }),
             },
+            ("delete", "/v1/bundles/{digest}") => {
+                let n: u8 = name.trim_start_matches('c').parse().unwrap();
+                import_of(hub, EngineKind::Flux, 100 + n, &format!("2.8.{n}")).await;
+                let digest = Digest::from_bytes([100 + n; 32]);
+                Self {
+                    path: format!("/v1/bundles/{digest}"),
+                    // It never changes, and its name is its revision.
+                    revision: format!("\"{digest}\""),
+                    body: nothing,
+                }
+            }
             ("delete", "/v1/grants/{id}") => {
                 let grant = json!({ "subject": "user:ada", "clusters": "all", "groups": ["view"] });
                 let id = made(hub, "/v1/grants", &grant, "id").await;

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
 use linesman::hub::store::{
-    Cluster, EndedAccess, Images, JoinToken, Joined, Revision, Store, StoreError,
+    BundleUse, Cluster, EndedAccess, Images, JoinToken, Joined, NewBundle, Revision, Store,
+    StoreError,
 };
-use linesman::wire::api::{GitRoute, Policy};
+use linesman::wire::api::{BundleView, EngineKind, GitRoute, Policy};
+use linesman::wire::id::{ClusterName, Digest};
+use linesman::wire::report::{Condition, ConditionType, Status};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
 
@@ -18,6 +21,8 @@ on_both! {
     every_change_counts_up_the_revision,
     labels_are_changed_as_they_were_seen,
     a_bundle_is_stored_once,
+    a_bundle_that_was_removed_is_gone_until_it_comes_again,
+    a_bundle_is_kept_for_living_clusters_that_are_to_run_it,
     of_many_claims_with_one_token_one_is_bound,
     a_newer_join_token_ends_the_one_before,
     of_a_clusters_join_tokens_the_newest_are_known,
@@ -146,6 +151,78 @@ async fn a_bundle_is_stored_once(store: Store) {
     assert_eq!((one.objects, one.size), (31, 3));
     let data = store.bundle_data(&digest()).await.unwrap();
     assert_eq!(data, Some(vec![0, 1, 255]));
+}
+
+async fn a_bundle_that_was_removed_is_gone_until_it_comes_again(store: Store) {
+    with_bundle(&store).await;
+    let before = store.bundle(&digest()).await.unwrap().unwrap();
+    assert_eq!(store.removed_bundle(&digest()).await.unwrap(), None);
+    assert!(store.remove_bundle(&digest(), at(1)).await.unwrap());
+    assert!(!store.remove_bundle(&digest(), at(2)).await.unwrap());
+    assert!(store.bundles().await.unwrap().is_empty());
+    assert_eq!(store.bundle(&digest()).await.unwrap(), None);
+    assert_eq!(store.bundle_data(&digest()).await.unwrap(), None);
+    let left = BundleView {
+        size: 0,
+        ..before.clone()
+    };
+    let known = store.removed_bundle(&digest()).await.unwrap();
+    assert_eq!(known, Some(left));
+    let made = store.create_cluster(new("eu1"), at(3)).await;
+    assert!(matches!(made, Err(StoreError::NoBundle(_))), "{made:?}");
+    with_bundle(&store).await;
+    assert_eq!(store.bundle(&digest()).await.unwrap(), Some(before));
+    let data = store.bundle_data(&digest()).await.unwrap();
+    assert_eq!(data, Some(vec![0, 1, 255]));
+    store.create_cluster(new("eu1"), at(4)).await.unwrap();
+}
+
+async fn a_bundle_is_kept_for_living_clusters_that_are_to_run_it(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let eu2 = store.create_cluster(new("eu2"), at(0)).await.unwrap();
+    let other = NewBundle {
+        digest: Digest::from_bytes([2; 32]),
+        engine: EngineKind::Flux,
+        version: "2.9.6".to_owned(),
+        objects: 31,
+        images: Vec::new(),
+        data: vec![2],
+        imported_by: "admin".to_owned(),
+    };
+    let other = store.add_bundle(other, at(1)).await.unwrap();
+    let old = store.bundle(&digest()).await.unwrap().unwrap();
+    let needed = |wished: &[&ClusterName], kept: &[&ClusterName]| BundleUse {
+        wished: wished.iter().map(|name| (*name).clone()).collect(),
+        kept: kept.iter().map(|name| (*name).clone()).collect(),
+    };
+    let both = needed(&[&eu1.name, &eu2.name], &[]);
+    assert_eq!(store.bundle_use(&old.digest).await.unwrap(), both);
+    assert!(!store.remove_bundle(&old.digest, at(2)).await.unwrap());
+    // The record of a cluster that was removed names it still.
+    store.remove_cluster(&eu2.id, at(3)).await.unwrap();
+    let wish = store.set_engine(eu1.revision(), &other, 300, at(4));
+    assert_eq!(wish.await.unwrap(), Some(1));
+    let (from, to) = (old.digest.short(), other.digest.short());
+    let said = Condition {
+        kind: ConditionType::EngineCurrent,
+        status: Status::False,
+        reason: "Changing".to_owned(),
+        message: format!("change 1: flux 2.9.5 ({from}…) to flux 2.9.6 ({to}…): 3 objects to go"),
+        since: "2026-01-02T03:04:05Z".to_owned(),
+    };
+    store.set_condition(&eu1.id, said, at(5)).await.unwrap();
+    let kept = needed(&[], &[&eu1.name]);
+    assert_eq!(store.bundle_use(&old.digest).await.unwrap(), kept);
+    let wished = needed(&[&eu1.name], &[]);
+    assert_eq!(store.bundle_use(&other.digest).await.unwrap(), wished);
+    assert!(store.remove_bundle(&old.digest, at(6)).await.unwrap());
+    let now = store.cluster_by_id(&eu1.id).await.unwrap().unwrap();
+    let wish = store.set_engine(now.revision(), &old, 300, at(7));
+    assert_eq!(wish.await.unwrap(), None);
+    let path = (&old, "clusters/eu1");
+    let wish = store.replace_engine(now.revision(), path, 300, at(7));
+    assert_eq!(wish.await.unwrap(), None);
+    assert!(!store.remove_bundle(&other.digest, at(8)).await.unwrap());
 }
 
 /// H3

@@ -37,8 +37,9 @@ fn changing(moment: &Moment<'_>, change: &Change) -> (Status, &'static str, Stri
         } else {
             "linesman engine set"
         };
+        // What is in force stands before the reason: the hub keeps the beginning of a long text, and with it that bundle.
         let text = format!(
-            "change {number}: {to} did not work within {within} s: {why}; back at {from}; mend it, then '{again}' again"
+            "change {number}: {to} did not work within {within} s; back at {from}: {why}; mend it, then '{again}' again"
         );
         return (Status::False, "Returned", text);
     }

@@ -373,6 +373,47 @@ fn a_change_that_cannot_end_says_why() {
     assert_eq!(told(Some(why)), text(why));
 }
 
+/// The hub keeps the beginning of a long text, and the bundle that is named there.
+#[test]
+fn a_change_that_was_undone_names_what_is_in_force_before_the_reason() {
+    let mut desired = plan::tests::desired_of(EngineKind::Flux);
+    let before = desired.install.form.clone();
+    let to = Form {
+        version: "2.99.0".to_owned(),
+        ..before.clone()
+    };
+    desired.install.change = Some(Change {
+        from: before.clone(),
+        to: to.clone(),
+        number: 7,
+        since: "2027-01-15T08:00:00Z".to_owned(),
+        within: 300,
+        both: false,
+        objects: Vec::new(),
+        failed: Some("it crashes".to_owned()),
+        ending: None,
+    });
+    let install = Install::new(&desired, &BTreeMap::new(), None);
+    let observed = working(&install);
+    let history = History::default();
+    let plan = plan::plan(at(60), &install, &observed, &history);
+    let moment = Moment {
+        now: at(60),
+        install: &install,
+        observed: &observed,
+        history: &history,
+        plan: &plan,
+        lacks: None,
+    };
+    let said = current(&moment);
+    let text = format!(
+        "change 7: {} did not work within 300 s; back at {}: it crashes; mend it, then 'linesman engine set' again",
+        to.words(),
+        before.words()
+    );
+    assert_eq!((said.reason.as_str(), said.message), ("Returned", text));
+}
+
 /// W41: what an agent keeps up in vain, a person has to see to.
 #[test]
 fn a_hold_that_does_not_stand_is_told_of_first() {

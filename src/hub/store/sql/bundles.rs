@@ -1,13 +1,23 @@
-//! Engine bundles, by digest.
+//! Engine bundles, by digest. One that was removed leaves its row without the content: clusters that were removed refer to it.
 
 use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::clusters::{engine, engine_text};
 use super::{Database, corrupt, db, from_json, from_ms, to_json, to_ms};
-use crate::hub::store::{NewBundle, Result};
+use crate::hub::store::{BundleUse, NewBundle, Result};
 use crate::wire::api::BundleView;
-use crate::wire::id::Digest;
+use crate::wire::id::{ClusterName, Digest};
+
+/// What [`Row`] reads.
+macro_rules! shown {
+    ($rest:literal) => {
+        concat!(
+            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle ",
+            $rest
+        )
+    };
+}
 
 #[derive(FromRow)]
 struct Row {
@@ -44,7 +54,8 @@ impl Database {
         let mut write = self.begin(DOING).await?;
         sqlx::query(
             "INSERT INTO bundle (digest, engine, version, objects, images, data, imported_by, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (digest) DO NOTHING",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (digest) DO UPDATE SET objects = $4, images = $5, data = $6,
+               imported_by = $7, created_at = $8, removed_at = NULL WHERE bundle.removed_at IS NOT NULL",
         )
         .bind(bundle.digest.as_str())
         .bind(engine_text(bundle.engine))
@@ -57,22 +68,19 @@ impl Database {
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
-        let row: Row = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle WHERE digest = $1",
-        )
-        .bind(bundle.digest.as_str())
-        .fetch_one(&mut *write.tx)
-        .await
-        .map_err(db(DOING))?;
+        let row: Row = sqlx::query_as(shown!("WHERE digest = $1"))
+            .bind(bundle.digest.as_str())
+            .fetch_one(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
         write.commit(DOING).await?;
         row.view()
     }
 
     pub async fn bundles(&self) -> Result<Vec<BundleView>> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle
-             ORDER BY created_at DESC, digest LIMIT 500",
-        )
+        let rows: Vec<Row> = sqlx::query_as(shown!(
+            "WHERE removed_at IS NULL ORDER BY created_at DESC, digest LIMIT 500"
+        ))
         .fetch_all(&self.readers)
         .await
         .map_err(db("list bundles"))?;
@@ -80,21 +88,66 @@ impl Database {
     }
 
     pub async fn bundle(&self, digest: &Digest) -> Result<Option<BundleView>> {
-        let row: Option<Row> = sqlx::query_as(
-            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle WHERE digest = $1",
-        )
-        .bind(digest.as_str())
-        .fetch_optional(&self.readers)
-        .await
-        .map_err(db("read a bundle"))?;
+        let row: Option<Row> = sqlx::query_as(shown!("WHERE digest = $1 AND removed_at IS NULL"))
+            .bind(digest.as_str())
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(db("read a bundle"))?;
+        row.map(Row::view).transpose()
+    }
+
+    pub async fn removed_bundle(&self, digest: &Digest) -> Result<Option<BundleView>> {
+        let row: Option<Row> =
+            sqlx::query_as(shown!("WHERE digest = $1 AND removed_at IS NOT NULL"))
+                .bind(digest.as_str())
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(db("read a bundle that was removed"))?;
         row.map(Row::view).transpose()
     }
 
     pub async fn bundle_data(&self, digest: &Digest) -> Result<Option<Vec<u8>>> {
-        sqlx::query_scalar("SELECT data FROM bundle WHERE digest = $1")
+        sqlx::query_scalar("SELECT data FROM bundle WHERE digest = $1 AND removed_at IS NULL")
             .bind(digest.as_str())
             .fetch_optional(&self.readers)
             .await
             .map_err(db("read a bundle"))
+    }
+
+    pub async fn bundle_use(&self, digest: &Digest) -> Result<BundleUse> {
+        const DOING: &str = "read which clusters a bundle is kept for";
+        // An agent names in that condition what is in force and, over a change, what it would go back to.
+        let rows: Vec<(String, String)> = sqlx::query_as(
+            "SELECT c.name, c.bundle FROM cluster c WHERE c.removed_at IS NULL AND (c.bundle = $1 OR EXISTS
+               (SELECT 1 FROM condition k WHERE k.cluster_id = c.id AND k.type = 'EngineCurrent' AND k.message LIKE $2))
+             ORDER BY c.name",
+        )
+        .bind(digest.as_str())
+        .bind(format!("%{}%", digest.short()))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db(DOING))?;
+        let mut of = BundleUse::default();
+        for (name, bundle) in rows {
+            let name: ClusterName = name.parse().map_err(corrupt(DOING))?;
+            if bundle == digest.as_str() {
+                of.wished.push(name);
+            } else {
+                of.kept.push(name);
+            }
+        }
+        Ok(of)
+    }
+
+    pub async fn remove_bundle(&self, digest: &Digest, now: OffsetDateTime) -> Result<bool> {
+        const DOING: &str = "remove a bundle";
+        let statement = sqlx::query(
+            "UPDATE bundle SET data = $1, removed_at = $2 WHERE digest = $3 AND removed_at IS NULL AND NOT EXISTS
+               (SELECT 1 FROM cluster c WHERE c.bundle = $3 AND c.removed_at IS NULL)",
+        )
+        .bind(Vec::<u8>::new())
+        .bind(to_ms(now))
+        .bind(digest.as_str());
+        Ok(self.change(DOING, statement).await? == 1)
     }
 }

@@ -133,6 +133,16 @@ pub(super) async fn insert(
     now: OffsetDateTime,
 ) -> Result<Cluster> {
     const DOING: &str = "create a cluster";
+    let held: Option<i64> = sqlx::query_scalar(
+        "SELECT created_at FROM bundle WHERE digest = $1 AND removed_at IS NULL",
+    )
+    .bind(new.bundle.as_str())
+    .fetch_optional(&mut *connection)
+    .await
+    .map_err(db(DOING))?;
+    if held.is_none() {
+        return Err(StoreError::NoBundle(new.bundle.to_string()));
+    }
     let insert = sqlx::query_as(
         "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, git_route, adoption, policy, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *",

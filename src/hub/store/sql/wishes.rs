@@ -87,7 +87,8 @@ impl Database {
         let update = sqlx::query_scalar(
             "UPDATE cluster SET engine_version = $1, bundle = $2, engine_within = $3, engine_change = engine_change + 1,
                updated_at = $4, rev = rev + 1
-             WHERE id = $5 AND rev = $6 AND engine = $7 AND removed_at IS NULL RETURNING engine_change",
+             WHERE id = $5 AND rev = $6 AND engine = $7 AND removed_at IS NULL
+               AND EXISTS (SELECT 1 FROM bundle b WHERE b.digest = $2 AND b.removed_at IS NULL) RETURNING engine_change",
         )
         .bind(&bundle.version)
         .bind(bundle.digest.as_str())
@@ -111,7 +112,8 @@ impl Database {
         let update = sqlx::query_scalar(
             "UPDATE cluster SET engine = $1, engine_version = $2, bundle = $3, catalog_path = $4, engine_within = $5,
                engine_change = engine_change + 1, updated_at = $6, rev = rev + 1
-             WHERE id = $7 AND rev = $8 AND removed_at IS NULL RETURNING engine_change",
+             WHERE id = $7 AND rev = $8 AND removed_at IS NULL
+               AND EXISTS (SELECT 1 FROM bundle b WHERE b.digest = $3 AND b.removed_at IS NULL) RETURNING engine_change",
         )
         .bind(engine_text(bundle.engine))
         .bind(&bundle.version)

@@ -35,6 +35,12 @@ pub(super) const ALL: &[Operation] = &[
         ("", "BundleView"),
     ),
     operation(
+        ("delete", "/v1/bundles/{digest}"),
+        User,
+        "Remove a bundle that no cluster needs; one that was removed stays so",
+        ("", ""),
+    ),
+    operation(
         ("get", "/v1/catalog"),
         User,
         "Where the catalog is and who its host is",
