@@ -18,10 +18,13 @@ use std::path::Path;
 use std::process::Command;
 
 const ORDER: &str = "src/main.order";
+/// A file for the linker's map of the program: `tests/run order` reads the names of functions there, for the program itself has none.
+const MAP: &str = "LINESMAN_LINK_MAP";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={ORDER}");
+    println!("cargo::rerun-if-env-changed={MAP}");
     if ["OS=linux", "ENV=gnu", "ARCH=x86_64"].map(target_is) != [true; 3] {
         return;
     }
@@ -34,6 +37,9 @@ fn main() {
     {
         link(&format!("--symbol-ordering-file={}", order.display()));
         link("--no-warn-symbol-ordering");
+        if let Ok(map) = env::var(MAP) {
+            link(&format!("-Map={map}"));
+        }
     }
 }
 
