@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::engine::Install;
 use super::plan::barred::Denial;
 use super::plan::burst;
+use super::plan::doubt;
 use super::plan::redis::{Requests, Tally};
 use super::plan::{Object, Observed};
 use crate::bundle::{Kind, ObjectId};
@@ -140,6 +141,12 @@ fn insert(seen: &mut Observed, id: &ObjectId, live: Object) -> bool {
         && burst::root_moved(id.kind, before, &live)
     {
         burst::moved(seen, id, clock::now());
+    }
+    if id.kind == Kind::Application
+        && let Some(before) = seen.objects.get(id)
+        && let Some(told) = doubt::taken_back(before, &live, clock::now())
+    {
+        seen.taken_back = Some(told);
     }
     seen.objects.insert(id.clone(), Arc::new(live));
     true

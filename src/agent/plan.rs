@@ -21,6 +21,7 @@ pub mod claims;
 pub mod coverage;
 pub mod diagnosis;
 pub mod displaced;
+pub mod doubt;
 mod evidence;
 pub mod exits;
 pub mod failed;

@@ -14,10 +14,12 @@ use crate::keys::sha256_hex;
 use crate::wire::api::EngineKind;
 
 /// An operation that has not got on for this long does not come to an end by itself.
-const STUCK: Duration = Duration::minutes(10);
+pub(super) const STUCK: Duration = Duration::minutes(10);
 /// Beyond its interval and jitter, a controller that works has looked again. One that could not fetch says nothing of that, nor of a
 /// look, for three minutes (`controller/state.go`, `repoErrorGracePeriod`), but does when it is asked.
 const SLACK: Duration = Duration::seconds(20);
+/// With which a failed try's message goes on where there will be another one.
+const AGAIN_AT: &str = ". Retrying attempt #";
 /// Within so long a controller looks at each Application by itself.
 pub(super) const AGAIN: Duration = RECONCILES.saturating_add(JITTER).saturating_add(SLACK);
 /// A controller that has just started looks anew within so long.
@@ -194,6 +196,57 @@ fn failed(root: &Object) -> Option<(Class, String)> {
         .then(|| (Class::ApplyFailed, format!("operation {phase}: {message}")))
 }
 
+/// Why the last try of an operation failed that Argo CD tries again. Between two tries it is one that runs and has an end
+/// (`controller/appcontroller.go`, `processRequestedAppOperation`), and where there is no limit to them it never says more than that.
+pub(super) fn retried(root: &Object) -> Option<(Class, String)> {
+    let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
+    let waits = state("phase") == "Running" && !state("finishedAt").is_empty();
+    (waits && is_behind(root)).then(|| (Class::ApplyFailed, failure(state("message"))))
+}
+
+/// What a failed try says, but for when the next one begins: that is other words each time.
+fn failure(message: &str) -> String {
+    let said = message.split_once(AGAIN_AT);
+    let said = said.map_or(message, |(said, _)| said);
+    format!("operation Failed: {said}")
+}
+
+/// Whether an operation is at work, so that it does not say whether it will fail as before.
+pub(super) fn is_trying(root: &Object) -> bool {
+    let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
+    let is_at_it = match state("phase") {
+        "Running" => state("finishedAt").is_empty(),
+        "Terminating" => true,
+        _ => false,
+    };
+    is_at_it && is_behind(root)
+}
+
+/// Whether the try that is under way has done nothing yet that it would tell of: an operation begins without a word, and its next try
+/// with these, or with what the one before said, as it was `told` then: of a long message the end is not kept.
+pub(super) fn has_just_begun(root: &Object, told: &str) -> bool {
+    let message = root.text("/status/operationState/message");
+    let anew = message.starts_with("Retrying operation") || message.contains(AGAIN_AT);
+    message.is_empty() || anew || failure(message) == told
+}
+
+/// How often an operation has been tried again, or will be.
+pub(super) fn tries(root: &Object) -> i64 {
+    root.number("/status/operationState/retryCount")
+}
+
+/// What tells a try of an operation from others.
+pub(super) fn attempt(root: &Object) -> String {
+    let began = root.text("/status/operationState/startedAt");
+    format!("{began} {}", tries(root))
+}
+
+/// Whether the cluster is not as the catalog has it, and nothing but an operation is at fault: what cannot be compared is not applied,
+/// and is told of by itself.
+fn is_behind(root: &Object) -> bool {
+    root.text("/status/sync/status") != "Synced" && faults(root).next().is_none()
+}
+
 /// How far an operation has come, by all that an Application's status says of it and of what it applies; none = none runs.
 /// Waves and slow rollouts take their time, and show it there.
 pub fn reached(status: &Map<String, Value>) -> Option<String> {
@@ -238,7 +291,7 @@ impl History {
 pub fn stuck(root: &Object, now: OffsetDateTime, history: &History) -> Option<String> {
     let reached = is_at(root)?;
     let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
-    let tries = root.number("/status/operationState/retryCount");
+    let tries = tries(root);
     let old = state("operation/sync/revision");
     let head = root.fields.get("status").map_or("", head);
     if tries > 0 && !old.is_empty() && !head.is_empty() && old != head {

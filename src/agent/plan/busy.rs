@@ -70,9 +70,24 @@ impl Turn {
         let began = parse_rfc3339(&text(ready, "lastTransitionTime")?)?;
         Some(Self {
             began,
-            ends: began.checked_add((long + LEAST).min(LONGEST))?,
+            ends: began.checked_add(whole(long))?,
         })
     }
+}
+
+/// Timeouts, and what it takes to begin and to end.
+fn whole(timeouts: Duration) -> Duration {
+    (timeouts + LEAST).min(LONGEST)
+}
+
+/// How long one try of a Kustomization may take; none where that cannot be read.
+pub(super) fn longest_try(data: &Value) -> Option<Duration> {
+    timeout(data).map(|one| whole(one * 2))
+}
+
+/// The same of a part of it that has the whole timeout: to apply what it brings, or to wait for that.
+pub(super) fn longest_stage(data: &Value) -> Option<Duration> {
+    timeout(data).map(whole)
 }
 
 /// An upgrade, its test and what undoes it, one after the other, each with a time of its own (`HelmRelease` v2, `timeout`).

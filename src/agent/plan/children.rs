@@ -174,6 +174,11 @@ mod tests {
                 "Source artifact not found, retrying in 30s",
                 Class::DependencyNotReady,
             ),
+            (
+                "ArtifactFailed",
+                "failed to download archive: connection refused",
+                Class::ArtifactUnreachable,
+            ),
             ("ReconciliationFailed", "apply failed", Class::ApplyFailed),
             (
                 "HealthCheckFailed",

@@ -9,7 +9,9 @@ use super::fault::Class;
 use super::find::Finding;
 use super::quarantine::root::SUSPEND;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{barred, busy, failed, full, latent, redis, silence, superseded, undecodable};
+use super::{
+    barred, busy, doubt, failed, full, latent, redis, retry, silence, superseded, undecodable,
+};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::bundle::{Kind, ObjectId};
@@ -19,6 +21,8 @@ use crate::wire::api::EngineKind;
 pub(super) const WEDGED: Duration = Duration::seconds(90);
 /// The same for an object whose reconciliation makes progress.
 const SLOW: Duration = Duration::seconds(330);
+/// A controller whose Lease was renewed so long ago is alive: it renews that every few seconds, and the Leases are listed every 66 s.
+const ALIVE: Duration = Duration::minutes(3);
 
 /// Available at the generation that was asked for.
 pub fn works(deployment: &Object) -> bool {
@@ -221,15 +225,11 @@ pub(super) fn roots(
             continue;
         }
         complained(now, install, history, (id, live), found);
+        found.extend(doubt::found(now, observed, (id, live)));
         let controller = install.controller(id);
         let up = answers(install, observed, &controller);
         let controller = &controller.name;
-        let awaits = |(_, said): (Class, String)| argocd::awaits_git(install, observed, &said);
-        let limit = if live.is_true("Reconciling") || argocd::faults(live).any(awaits) {
-            SLOW
-        } else {
-            WEDGED
-        };
+        let limit = patience(now, install, observed, (id, live));
         // It cannot answer before that object is gone, and restarted it would not come up.
         let up = up && !undecodable::blinds(observed, id.kind);
         // With the Git host away each fetch takes its whole timeout, and a new Pod would have nothing of what was fetched.
@@ -251,6 +251,24 @@ pub(super) fn roots(
         });
         found.extend(silent.map(|probe| wedged(id, probe)));
     }
+}
+
+/// How long a controller that could answer for a root may take. One that waits within the root's own timeout can say nothing meanwhile,
+/// and would begin anew if it were started again; its Lease shows that it is alive.
+fn patience(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> Duration {
+    let awaits = |(_, said): (Class, String)| argocd::awaits_git(install, observed, &said);
+    if !live.is_true("Reconciling") && !argocd::faults(live).any(awaits) {
+        return WEDGED;
+    }
+    let lease = observed.leases.get(&install.controller(id).name);
+    let leads = lease.is_some_and(|lease| now - lease.renewed <= ALIVE);
+    let own = retry::waits(id.kind, live).filter(|_| leads);
+    own.map_or(SLOW, |own| own.max(SLOW))
 }
 
 /// What a root says is wrong. Of one that is suspended that is old; but Flux' controllers answer for it as for any other.
@@ -359,7 +377,9 @@ pub(super) fn has_ended(install: &Install, history: &History, root: &Object) -> 
         }
         EngineKind::Argocd => {
             let runs = root.text("/status/operationState/phase") == "Running";
-            !runs && root.annotation(SKIP) != Some("true")
+            // Between two tries it says what the one before came to.
+            let rests = !runs || argocd::retried(root).is_some();
+            rests && root.annotation(SKIP) != Some("true")
         }
     };
     over && root.deleting.is_none() && is_said_anew(history, root)
@@ -382,12 +402,17 @@ fn application(
         finding.reported = true;
         found.push(finding);
     }
-    for (class, text) in argocd::faults(live) {
+    let said = argocd::faults(live).chain(argocd::retried(live));
+    let said = said.map(|(class, text)| (class, text, false));
+    let before = history.complained(id, live);
+    let before = before.map(|(class, text)| (class, text, true));
+    for (class, text, recalled) in said.chain(before) {
         let about = redis::blamed(install, class, id);
         if !found.iter().any(|f| f.class == class && f.object == about) {
             let mut finding = Finding::new(class, &about, text);
             // It names a kind, and no object.
             finding.reported = class == Class::UndecodableObject;
+            finding.recalled = recalled;
             found.push(finding);
         }
     }

@@ -8,7 +8,7 @@ use super::fault::Class;
 use super::state::{History, Object, Observed, OwnLook, Probe};
 use super::steps::{Action, Step};
 use super::window::until;
-use super::{argocd, health, latent, quarantine};
+use super::{argocd, doubt, health, latent, quarantine};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::PROJECT;
 use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
@@ -86,8 +86,8 @@ pub fn probes(
         let unread = !probe.answered || argocd::doubts_host(live);
         let pause = if argocd && !unread { UNSURE } else { SPACING };
         let unread = mounts && (unread || argocd) && now - probe.sent >= pause;
-        let again = by_own_look(install, observed, live, probe.sent);
-        unproven || ahead || unread || (old || again) && is_over(live, probe)
+        let again = by_own_look(install, observed, live, probe) || doubt::asks(now, observed, live);
+        unproven || ahead || unread || again || old && is_over(live, probe)
     };
     let spaced = |id: &ObjectId| {
         let last = history.nudged.get(id);
@@ -119,7 +119,7 @@ pub fn probes(
     steps.extend(asked.map(|id| nudge(id)));
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
-        let reached = fetched && up && !latent::awaits_network(install, observed);
+        let reached = fetched && !latent::awaits_network(install, observed);
         let moment = Moment {
             mounts,
             reached,
@@ -151,17 +151,13 @@ fn is_over(live: &Object, probe: Probe) -> bool {
 
 /// Whether what the agent itself met since makes it ask: what failed for long the engine tries again ever later; and where the
 /// agent is refused, what the engine says of that is told before anything is done about it.
-fn by_own_look(
-    install: &Install,
-    observed: &Observed,
-    live: &Object,
-    asked: OffsetDateTime,
-) -> bool {
-    match observed.own_look {
-        OwnLook::Read(own) => asked < own.since && cannot_read(install, live),
-        OwnLook::Refused(since) => asked < since,
+fn by_own_look(install: &Install, observed: &Observed, live: &Object, probe: Probe) -> bool {
+    let met = match observed.own_look {
+        OwnLook::Read(own) => probe.sent < own.since && cannot_read(install, live),
+        OwnLook::Refused(since) => probe.sent < since,
         OwnLook::Failed => false,
-    }
+    };
+    met && is_over(live, probe)
 }
 
 /// What other controllers are asked with, where that is due.

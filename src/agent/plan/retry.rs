@@ -1,46 +1,167 @@
-//! What a root of Flux' said last of the catalog, while it tries again. As each try begins it says that it is neither ready nor not
-//! (`MarkUnknown` in kustomize-controller's reconciler): a fault that is still there would be over for that moment, and begin anew with
-//! its debounce, at each try, which is once a minute. It is there, and for that moment nothing is done about it.
+//! What a root said last of the catalog, while it tries again. As each try begins a root of Flux' says that it is neither ready nor not
+//! (`MarkUnknown` in kustomize-controller's reconciler), and the root Application that its operation runs: a fault that is still there
+//! would be over for that moment, and begin anew with its debounce, at each try, which is once a minute. It is there, and for that moment
+//! nothing is done about it.
+//!
+//! That ends when the root says that all is well, or something else; when the try has come further than where the fault shows itself;
+//! and when it takes longer than a try can: a controller that is at an end ends none, and is a fault of its own.
 
+use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
+use super::find::known;
 use super::health::said;
 use super::state::{History, Object, Observed};
+use super::{argocd, busy};
 use crate::agent::engine::Install;
-use crate::bundle::ObjectId;
-use crate::wire::api::EngineKind;
+use crate::bundle::{Kind, ObjectId};
 
-/// A try that goes on for so long has come further than the one before.
+/// A try that goes on for so long has come further than the one before, unless it says how far it has come.
 const TRY: Duration = Duration::minutes(1);
+/// The same of one that began as a health check was canceled, by a commit or by a question. It is over before its fault counts: what is
+/// slow to become healthy is no fault for that.
+const CANCELED: Duration = Duration::seconds(50);
+/// An operation that has been tried again so often has failed for longer than a fault has to be there: it was waited for 10, 20, 40 and
+/// 60 s (argo-cd, `NextRetryAt`, with the root's `retry`).
+const OFTEN: i64 = 4;
 
 /// What a root complained of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Complaint {
     class: Class,
     text: String,
-    /// Since when it is seen to try again; none = it says so.
-    tries: Option<OffsetDateTime>,
+    /// Whether it was there for as long as it has to be.
+    counts: bool,
+    /// The try that it was seen to begin since; none = it says so.
+    tries: Option<Try>,
+}
+
+/// A try of a root's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Try {
+    /// As [`mark`] tells it from others.
+    mark: String,
+    /// When it was seen first.
+    since: OffsetDateTime,
 }
 
 impl Complaint {
-    pub(super) fn time(&mut self) -> Option<&mut OffsetDateTime> {
-        self.tries.as_mut()
+    /// What an agent before this one had on record of a root that may be trying again now. How long that try has gone on is not known:
+    /// it has all of its time from when it is seen.
+    pub fn on_record(class: Class, text: &str) -> Self {
+        Self {
+            class,
+            text: text.to_owned(),
+            counts: true,
+            tries: None,
+        }
     }
 
-    /// The same while its root tries; none = that has come further by now. When the root was last seen to say so is no matter: where
-    /// nothing happens it is looked at once a minute, and that is the pause between two tries.
-    fn tried(self, now: OffsetDateTime) -> Option<Self> {
-        let since = self.tries.unwrap_or(now);
-        (now - since < TRY).then_some(Self {
-            tries: Some(since),
+    pub(super) fn time(&mut self) -> Option<&mut OffsetDateTime> {
+        self.tries.as_mut().map(|one| &mut one.since)
+    }
+
+    /// The same while its root tries; none = that has come further by now, or takes too long. When the root was last seen to say so is no
+    /// matter: where nothing happens it is looked at once a minute, and that is the pause between two tries.
+    fn tried(self, now: OffsetDateTime, (id, live): (&ObjectId, &Object)) -> Option<Self> {
+        let mark = mark(id.kind, live);
+        let limit = self.limit(id.kind, live);
+        let same = self.tries.filter(|one| one.mark == mark);
+        let since = same.map_or(now, |one| one.since);
+        (now - since < limit).then_some(Self {
+            tries: Some(Try { mark, since }),
             ..self
         })
     }
+
+    /// How long a try may go on before this is over, as far as it has come.
+    fn limit(&self, kind: Kind, live: &Object) -> Duration {
+        match kind {
+            Kind::Kustomization => self.limit_of_kustomization(live),
+            Kind::Application => self.limit_of_application(live),
+            _ => TRY,
+        }
+    }
+
+    /// While a Kustomization has not come further, its try may take as long as its timeouts allow; what it brought is looked at last.
+    fn limit_of_kustomization(&self, live: &Object) -> Duration {
+        if is_canceled(&self.text) {
+            return CANCELED;
+        }
+        let (shows, stage) = (Stage::shows(self.class), Stage::of(live));
+        if shows == Some(Stage::Checks) || stage.is_some() && stage <= shows {
+            busy::longest_try(&live.fields).map_or(TRY, |long| long.max(TRY))
+        } else if stage.is_some() {
+            Duration::ZERO
+        } else {
+            TRY
+        }
+    }
+
+    /// An operation that says nothing anew may be about to fail as before. One that waits for what it applied has often come further,
+    /// but where its waves, or its hooks, are waited for it comes to that with each try.
+    fn limit_of_application(&self, live: &Object) -> Duration {
+        let lasts = if argocd::has_just_begun(live, &self.text) {
+            argocd::STUCK
+        } else if self.counts || argocd::tries(live) >= OFTEN {
+            TRY
+        } else {
+            Duration::ZERO
+        };
+        if self.class == Class::ApplyFailed {
+            lasts
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
+/// How far a try of a Kustomization has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Fetches,
+    Builds,
+    Applies,
+    Checks,
+}
+
+/// With which its condition Reconciling begins (kustomize-controller, `kustomization_controller.go`).
+const WORDS: [(&str, Stage); 4] = [
+    ("Fetching manifests", Stage::Fetches),
+    ("Building manifests", Stage::Builds),
+    ("Detecting drift", Stage::Applies),
+    ("Running health checks", Stage::Checks),
+];
+
+impl Stage {
+    /// None = it does not say, or in other words.
+    fn of(live: &Object) -> Option<Self> {
+        let (status, reason, message) = live.condition("Reconciling")?;
+        let says = status == "True" && reason == "Progressing";
+        let known = WORDS.iter().find(|(words, _)| message.starts_with(words));
+        known.filter(|_| says).map(|(_, stage)| *stage)
+    }
+
+    /// The one at which a fault shows itself; none = before all of them.
+    fn shows(class: Class) -> Option<Self> {
+        match class {
+            Class::HealthCheckFailed => Some(Self::Checks),
+            Class::ApplyFailed => Some(Self::Applies),
+            Class::DependencyNotReady => None,
+            _ => Some(Self::Builds),
+        }
+    }
+}
+
+/// How long a Kustomization may say nothing anew while it is applied, or what it brought is waited for: for each it has its own timeout.
+pub(super) fn waits(kind: Kind, live: &Object) -> Option<Duration> {
+    let is_long = kind == Kind::Kustomization && Stage::of(live) >= Some(Stage::Applies);
+    busy::longest_stage(&live.fields).filter(|_| is_long)
 }
 
 impl History {
-    /// Notes what each root says is wrong with the catalog, until it says something else, or has tried for long.
+    /// Notes what each root says is wrong with the catalog, until it says something else, or a try has come further.
     pub(super) fn saw_complaints(
         &mut self,
         now: OffsetDateTime,
@@ -48,23 +169,12 @@ impl History {
         observed: &Observed,
     ) {
         let mut former = std::mem::take(&mut self.complaints);
-        if install.traits.kind != EngineKind::Flux {
-            return;
-        }
         for id in install.roots() {
-            let Some(live) = observed.objects.get(id) else {
-                continue;
-            };
-            let complaint = match said(live).filter(|(class, _)| class.of_catalog()) {
-                Some((class, text)) => Some(Complaint {
-                    class,
-                    text,
-                    tries: None,
-                }),
-                None => former
-                    .remove(id)
-                    .filter(|_| tries(live))
-                    .and_then(|former| former.tried(now)),
+            let former = former.remove(id);
+            let complaint = match observed.objects.get(id) {
+                Some(live) => self.complaint(now, (id, live), former),
+                // An agent that has just begun has not seen it yet.
+                None => former.filter(|_| !known(now, observed, id.kind)),
             };
             if let Some(complaint) = complaint {
                 self.complaints.insert(id.clone(), complaint);
@@ -72,127 +182,80 @@ impl History {
         }
     }
 
+    fn complaint(
+        &self,
+        now: OffsetDateTime,
+        (id, live): (&ObjectId, &Object),
+        former: Option<Complaint>,
+    ) -> Option<Complaint> {
+        let Some((class, text)) = says(id.kind, live) else {
+            let mut former = former.filter(|_| tries(id.kind, live))?;
+            former.counts |= self.counts(now, id, former.class);
+            return former.tried(now, (id, live));
+        };
+        // That the next try came first says nothing of what the one before was about.
+        let lasting =
+            former.filter(|f| f.class == class && is_canceled(&text) && !is_canceled(&f.text));
+        let text = lasting.map_or(text, |former| former.text);
+        let counts = self.counts(now, id, class);
+        Some(Complaint {
+            class,
+            text,
+            counts,
+            tries: None,
+        })
+    }
+
+    fn counts(&self, now: OffsetDateTime, id: &ObjectId, class: Class) -> bool {
+        let past = self.faults.get(&(class, id.clone()));
+        let since = past.and_then(|past| past.since);
+        since.is_some_and(|since| now - since >= class.debounce())
+    }
+
     /// What a root that tries again complained of before it did.
     pub(super) fn complained(&self, id: &ObjectId, live: &Object) -> Option<(Class, String)> {
-        let complaint = self.complaints.get(id).filter(|_| tries(live))?;
+        let complaint = self.complaints.get(id).filter(|_| tries(id.kind, live))?;
         Some((complaint.class, complaint.text.clone()))
     }
 }
 
-fn tries(live: &Object) -> bool {
-    let ready = live.condition("Ready");
-    live.deleting.is_none() && ready.is_some_and(|(status, _, _)| status == "Unknown")
+/// What a root says of the catalog that it does not say while it tries again. An Application goes on saying all but why it could not apply.
+fn says(kind: Kind, live: &Object) -> Option<(Class, String)> {
+    if kind == Kind::Application {
+        let mut all = argocd::faults(live).chain(argocd::retried(live));
+        return all.find(|(class, _)| *class == Class::ApplyFailed);
+    }
+    said(live).filter(|(class, _)| class.of_catalog())
+}
+
+fn tries(kind: Kind, live: &Object) -> bool {
+    let is_at_it = if kind == Kind::Application {
+        argocd::is_trying(live)
+    } else {
+        let ready = live.condition("Ready");
+        ready.is_some_and(|(status, _, _)| status == "Unknown")
+    };
+    is_at_it && live.deleting.is_none()
+}
+
+/// What tells a try from the one before, also where its end was not seen. A controller that ends in the midst of one and begins it anew
+/// does not change it, so that one which does that for ever is not waited for.
+fn mark(kind: Kind, live: &Object) -> String {
+    if kind == Kind::Application {
+        return argocd::attempt(live);
+    }
+    let conditions = live.fields.pointer("/status/conditions");
+    let mut all = conditions.and_then(Value::as_array).into_iter().flatten();
+    let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
+    let ready = all.find(|c| text(c, "type").as_deref() == Some("Ready"));
+    let began = ready.and_then(|c| text(c, "lastTransitionTime"));
+    began.unwrap_or_default()
+}
+
+/// Whether a health check came to no end because the next try began.
+fn is_canceled(text: &str) -> bool {
+    text.starts_with("HealthCheckCanceled")
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::agent::plan::tests::Cluster;
-
-    fn says(cluster: &mut Cluster, status: &str, reason: &str) {
-        let root = cluster.install.sync.clone();
-        let live = cluster.objects.get_mut(&root).unwrap();
-        let ready =
-            json!({"type": "Ready", "status": status, "reason": reason, "message": "its words"});
-        live.fields["status"]["conditions"] = json!([ready]);
-    }
-
-    /// What is found at the root by the round that is so many milliseconds later.
-    fn found(cluster: &mut Cluster, later: i64) -> Vec<(Class, String)> {
-        cluster.now += Duration::milliseconds(later);
-        let root = cluster.install.sync.clone();
-        let observed = cluster.observed();
-        cluster
-            .history
-            .noted(cluster.now, &cluster.install, &observed);
-        let plan = cluster.plan();
-        cluster.history.saw(cluster.now, &plan);
-        let at_root = plan.findings.into_iter().filter(|f| f.object == root);
-        at_root.map(|f| (f.class, f.evidence)).collect()
-    }
-
-    /// F38: it was on record for 0.3 s, at the first of its tries that began a debounce after the one before.
-    #[test]
-    fn a_fault_of_a_root_goes_on_while_it_tries_again() {
-        let mut cluster = Cluster::working();
-        let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
-        says(&mut cluster, "False", "BuildFailed");
-        assert_eq!(found(&mut cluster, 0), fault);
-        let key = (Class::BuildFailed, cluster.install.sync.clone());
-        let since = cluster.history.faults[&key].since;
-        for _ in 0..3 {
-            says(&mut cluster, "Unknown", "Progressing");
-            assert_eq!(found(&mut cluster, 59_900), fault);
-            says(&mut cluster, "False", "BuildFailed");
-            assert_eq!(found(&mut cluster, 100), fault);
-        }
-        assert_eq!(cluster.history.faults[&key].since, since);
-    }
-
-    /// F38: its next try begins a minute after the one before, and so long ago it may have been looked at last.
-    #[test]
-    fn a_fault_of_a_root_goes_on_however_long_ago_it_was_seen_to_say_so() {
-        let mut cluster = Cluster::working();
-        let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
-        says(&mut cluster, "False", "BuildFailed");
-        assert_eq!(found(&mut cluster, 0), fault);
-        for pause in [59_950, 60_000, 60_050] {
-            says(&mut cluster, "Unknown", "Progressing");
-            assert_eq!(found(&mut cluster, pause), fault, "{pause}");
-            assert_eq!(found(&mut cluster, 100), fault, "{pause}");
-            says(&mut cluster, "False", "BuildFailed");
-            assert_eq!(found(&mut cluster, 100), fault, "{pause}");
-        }
-    }
-
-    #[test]
-    fn what_a_root_said_is_over_when_it_says_something_else_or_tries_for_long() {
-        for (status, reason, later, expected) in [
-            ("True", "ReconciliationSucceeded", 1_000, None),
-            (
-                "False",
-                "HealthCheckFailed",
-                1_000,
-                Some(Class::HealthCheckFailed),
-            ),
-            ("Unknown", "Progressing", 59_999, Some(Class::BuildFailed)),
-            ("Unknown", "Progressing", 60_000, None),
-        ] {
-            let mut cluster = Cluster::working();
-            says(&mut cluster, "False", "BuildFailed");
-            found(&mut cluster, 0);
-            says(&mut cluster, status, reason);
-            found(&mut cluster, 30_000);
-            let classes = found(&mut cluster, later).into_iter().map(|f| f.0);
-            assert_eq!(
-                classes.collect::<Vec<_>>(),
-                Vec::from_iter(expected),
-                "{status} {later}"
-            );
-        }
-    }
-
-    /// A clock that is set ahead ends no try.
-    #[test]
-    fn a_try_is_as_long_as_it_is_whatever_the_clock_says() {
-        let mut cluster = Cluster::working();
-        let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
-        says(&mut cluster, "False", "BuildFailed");
-        found(&mut cluster, 0);
-        says(&mut cluster, "Unknown", "Progressing");
-        assert_eq!(found(&mut cluster, 1_000), fault);
-        cluster.history.set_by(Duration::hours(1));
-        assert_eq!(found(&mut cluster, 3_600_000 + 59_999), fault);
-        assert_eq!(found(&mut cluster, 1), []);
-    }
-
-    /// Nothing is known of what it said before the agent came.
-    #[test]
-    fn a_root_that_tries_when_it_is_seen_first_has_no_fault() {
-        let mut cluster = Cluster::working();
-        says(&mut cluster, "Unknown", "Progressing");
-        assert_eq!(found(&mut cluster, 0), []);
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ use time::{Duration, OffsetDateTime};
 use super::barred::Denial;
 use super::burst::Fate;
 use super::busy::Turn;
+use super::doubt::TakenBack;
 use super::quarantine::Brings;
 use super::quarantine::shield::Owner;
 use super::redis::Tally;
@@ -61,6 +62,8 @@ pub struct Observed {
     pub deletions: Arc<BTreeMap<ObjectId, OffsetDateTime>>,
     /// Kustomizations that were done a moment ago with what was new to them.
     pub moved: BTreeMap<ObjectId, OffsetDateTime>,
+    /// The refusal that a root of Argo CD's told of last, and then no more.
+    pub taken_back: Option<TakenBack>,
     /// What the API server answered last of Pods that it was asked for and does not take.
     pub denied: BTreeMap<ObjectId, Denial>,
     /// By controller, as of the last list.

@@ -52,6 +52,7 @@ impl Watchdog {
         let Resumed { over, lost } = self.records.resume(open.left.heals);
         // An agent of an earlier version said it in the steps of its heals alone.
         self.history.cut.extend(self.records.cut());
+        self.history.complaints.extend(self.records.complaints());
         // Whoever ended a heal counted it: what is summed up over processes has each of them once.
         for heal in &lost {
             self.context.metrics.ended(heal);

@@ -13,7 +13,10 @@ use crate::agent::calls::Calls;
 use crate::agent::fault::Faults;
 use crate::agent::gate::Covered;
 use crate::agent::lease::Candidate;
+use crate::agent::plan::Class;
+use crate::agent::plan::retry::Complaint;
 use crate::agent::plan::state::{HostKeys, OwnLook};
+use crate::bundle::ObjectId;
 use crate::lifetime::hearts::{Hearts, STILL};
 use crate::manifests::{EngineNamespaces, OPEN_HEALS_MAP, scope::Extent};
 use crate::telemetry::HealMetrics;
@@ -176,6 +179,22 @@ async fn a_heal_that_a_former_process_ended_is_not_counted_again() {
         counts.collect::<Vec<_>>(),
         ["linesman_heals_total{class=\"other\",step=\"none\",result=\"failed\"} 1"]
     );
+}
+
+/// F40: a root that tries again as an agent begins says nothing of the fault that is on record of it.
+#[tokio::test]
+async fn what_is_on_record_of_the_catalog_is_remembered_of_its_root() {
+    let left = json!([{
+        "kind": "Kustomization", "namespace": "flux-system", "name": "flux-system", "record": {
+            "id": "a", "class": "HealthCheckFailed", "object": "x", "evidence": "HealthCheckFailed: y", "steps": [],
+            "detectedAt": "2026-01-01T00:00:00Z", "restoredAt": null, "result": "reported",
+        },
+    }]);
+    let mut watchdog = watchdog_of(&with_open_heals(Some(&left)));
+    watchdog.resume().await;
+    let root = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
+    let said = Complaint::on_record(Class::HealthCheckFailed, "HealthCheckFailed: y");
+    assert_eq!(watchdog.history.complaints, [(root, said)].into());
 }
 
 /// L54: a watchdog that waits for what never comes is told of by `/livez`; one that has nothing to do is not.

@@ -52,6 +52,26 @@ fn failed_pods_make_room_for_those_that_run() {
     assert_eq!(all, full);
 }
 
+/// W13: Argo CD may tell of it for less time than a plan takes.
+#[test]
+fn a_refusal_that_the_next_event_takes_back_is_remembered() {
+    let install = plan::tests::install_of(EngineKind::Argocd);
+    let view = View::new(&install);
+    let refused = json!([{"type": "ComparisonError", "message": "ssh: unable to authenticate"}]);
+    let mut known = Vec::new();
+    for (version, conditions) in [("1", json!([])), ("2", refused), ("3", json!([]))] {
+        let live = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": "linesman", "namespace": "argocd", "uid": "u", "resourceVersion": version},
+            "status": {"conditions": conditions, "reconciledAt": "2026-01-02T03:04:05Z"},
+        });
+        let live = project::object(Kind::Application, serde_json::from_value(live).unwrap());
+        view.put(&install.sync, Some(live));
+        known.push(view.subscribe().borrow().taken_back.is_some());
+    }
+    assert_eq!(known, [false, false, true]);
+}
+
 /// A list of several pages is as of its first one.
 #[test]
 fn a_list_takes_back_nothing_that_its_watch_told_since() {

@@ -153,7 +153,11 @@ fn commit<'a>(root: &'a Object, finding: &Finding) -> &'a str {
         Kind::Application => "/status/sync/revision",
         _ => "/status/artifact/revision",
     };
-    let revision = root.text(at);
+    let revision = match root.text(at) {
+        // An operation that tries again has no result yet.
+        "" if of_operation => root.text("/status/sync/revision"),
+        revision => revision,
+    };
     // Flux writes `branch@sha1:…`.
     let commit = revision.rsplit_once('@').map(|(_, commit)| commit);
     commit.unwrap_or(revision)

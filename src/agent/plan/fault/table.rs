@@ -113,7 +113,8 @@ faults! {
         advice "";
     QueueWedged: 12, Budget::PerHour(3), 0 s;
         seen "a probe of a root (of Flux also of one that is suspended), of the suspended HelmRelease `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
-              and of an ImageRepository or ImageUpdateAutomation, or longer where a scan may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
+              or half a minute more than its own timeout while it is applied or what it brought is waited for and its controller renews its Lease; \
+              330 s of an ImageRepository or ImageUpdateAutomation, or longer where a scan may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
               Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too";
         evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
@@ -198,7 +199,7 @@ faults! {
         does "reports: nothing is trusted on first use";
         advice "compare the fingerprints: linesman githost show; if the Git host's key was changed on purpose: linesman githost accept-host-key";
     KeyRevoked: 26, Budget::Report, 10 s;
-        seen "the source says that the Git host refused the key";
+        seen "the source says that the Git host refused the key; or Argo CD did, and says so no more without having been asked since";
         evidence "the engine's message";
         does "reports; source-controller is not restarted, it holds the only copy of what was fetched. Where the agent's own look is refused, too, \
               it asks the hub to register the key again, and makes another one where that key was revoked; the engine is asked to fetch as soon as the agent can";
@@ -271,7 +272,7 @@ faults! {
         does "reports: a commit is applied as a whole or not at all";
         advice "mend the catalog: the message names the file or object";
     ApplyFailed: 39, Budget::Report, 60 s;
-        seen "a sync object's content is refused by the API server, or what left it cannot be deleted, or one of its CEL expressions is invalid; or a Helm release fails";
+        seen "a sync object's content is refused by the API server, or what left it cannot be deleted, or one of its CEL expressions is invalid; or a Helm release fails; in Argo CD the root's operation failed, also where it is tried again";
         evidence "the engine's message, which names the object";
         does "reports. An object of the engine that is refused while the agent owns fields of it, too, is given to the engine, which is \
               asked to try again";

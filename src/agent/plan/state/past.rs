@@ -108,7 +108,7 @@ pub struct History {
     pub voided: BTreeMap<ObjectId, BTreeSet<String>>,
     /// What of the engine its version in Git does without, since the last snapshot, and since when that is known.
     pub without: BTreeMap<ObjectId, OffsetDateTime>,
-    /// What roots of Flux' found wrong with the catalog, as far as they have not said anything else since.
+    /// What roots found wrong with the catalog, as far as they have not said anything else since, nor come further.
     pub complaints: BTreeMap<ObjectId, Complaint>,
     /// Roots and canaries whose controllers owe an answer.
     pub silent: BTreeMap<ObjectId, Silence>,

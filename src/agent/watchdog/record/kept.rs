@@ -8,6 +8,7 @@ use super::acts::Acts;
 use super::open::Open;
 use super::{MAX_OPEN, Records};
 use crate::agent::plan::history::Outcome;
+use crate::agent::plan::retry::Complaint;
 use crate::agent::plan::{Action, Class, Key};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
@@ -106,6 +107,20 @@ impl Records {
         resumed
     }
 
+    /// What is on record of the catalog's faults: of a root that tries again as this agent begins nothing else says that it has one.
+    pub(in crate::agent::watchdog) fn complaints(
+        &self,
+    ) -> impl Iterator<Item = (ObjectId, Complaint)> {
+        let mut all: Vec<(&Key, &Open)> = self.open.iter().collect();
+        all.retain(|((class, _), _)| class.of_catalog());
+        // Of several on one object, the last one.
+        all.sort_by_key(|(_, open)| parse_rfc3339(&open.record.detected_at));
+        all.into_iter().map(|((class, id), open)| {
+            let complaint = Complaint::on_record(*class, &open.record.evidence);
+            (id.clone(), complaint)
+        })
+    }
+
     /// Rights that the guard took in the course of what is open; which ones exactly an agent before this one knew.
     pub(in crate::agent::watchdog) fn cut(&self) -> BTreeMap<ObjectId, String> {
         let took = Action::CutRights { uid: String::new() };
@@ -119,8 +134,14 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
     use super::*;
-    use crate::agent::plan::Step;
+    use crate::agent::plan::tests::{Cluster, install};
+    use crate::agent::plan::{Step, plan};
+    use crate::agent::watchdog::record::Moment;
     use crate::agent::watchdog::record::tests::{adopted, at, deployment, round, step};
 
     /// An agent that was restarted closes what the one before it opened, under the same id.
@@ -139,6 +160,69 @@ mod tests {
         assert_eq!(closed[0].id, opened[0].id);
         assert_eq!(closed[0].result, HealResult::Healed);
         assert_eq!(closed[0].steps.len(), 1);
+    }
+
+    /// F40, W46: a root that tries again says nothing of its fault, and an agent that begins meanwhile waits for what comes of it.
+    #[test]
+    fn the_heal_of_a_root_that_tries_again_goes_on_with_another_agent() {
+        let install = install();
+        let (mut records, mut history) = adopted();
+        let root = install.sync.clone();
+        let fault = [(Class::HealthCheckFailed, root.clone())];
+        round(&mut records, &mut history, 0, &fault, None);
+        let opened = round(&mut records, &mut history, 60, &fault, None);
+        assert_eq!(opened.len(), 1);
+
+        let (mut next, mut history) = adopted();
+        next.resume(records.kept());
+        history.complaints.extend(next.complaints());
+        let mut observed = Cluster::working().observed();
+        let now = observed.pods_at.unwrap();
+        for (status, open) in [("Unknown", 1), ("Unknown", 1), ("True", 0)] {
+            let live = Arc::make_mut(observed.objects.get_mut(&root).unwrap());
+            live.fields["status"]["conditions"] = json!([{"type": "Ready", "status": status}]);
+            history.noted(now, &install, &observed);
+            let plan = plan(now, &install, &observed, &history);
+            history.saw(now, &plan);
+            let moment = Moment {
+                now,
+                plan: &plan,
+                history: &history,
+                observed: &observed,
+                proven: None,
+                revision: "",
+                tried: "",
+                applier: "kustomize-controller",
+                overdue: &[],
+                changing: false,
+                waits: None,
+                hands_over: false,
+            };
+            let told = next.update(&moment, || "another".to_owned());
+            let ids: Vec<&str> = told.iter().map(|heal| heal.id.as_str()).collect();
+            let over = if open == 0 { vec!["id-60"] } else { vec![] };
+            assert_eq!((ids, next.open_classes().count()), (over, open), "{status}");
+        }
+    }
+
+    /// Of several on one object it said the last one last.
+    #[test]
+    fn a_root_goes_on_with_the_last_of_its_faults_of_the_catalog() {
+        let (mut records, mut history) = adopted();
+        let root = install().sync;
+        let fault = |class| (class, root.clone());
+        let first = [fault(Class::HealthCheckFailed)];
+        let all = [
+            fault(Class::ApplyFailed),
+            fault(Class::HealthCheckFailed),
+            fault(Class::QueueWedged),
+        ];
+        for (seconds, found) in [(0, &first[..]), (70, &all[..]), (140, &all[..])] {
+            round(&mut records, &mut history, seconds, found, None);
+        }
+        let kept: BTreeMap<ObjectId, Complaint> = records.complaints().collect();
+        let last = Complaint::on_record(Class::ApplyFailed, "is broken");
+        assert_eq!(kept, [(root.clone(), last)].into());
     }
 
     /// An agent that is killed after a heal's end, before anybody else has that, leaves it to the next one to tell.

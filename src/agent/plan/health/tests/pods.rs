@@ -174,6 +174,30 @@ fn only_a_pod_that_stays_speaks_for_its_workload() {
 }
 
 #[test]
+fn that_a_workloads_own_pods_may_not_be_known_is_told_where_none_is() {
+    let id = flux("source-controller");
+    let plain = "is not available";
+    let more = "is not available; its namespace has more Pods than are looked at, and none of those is its own";
+    for (own, cut, expected) in [
+        (true, false, plain),
+        (true, true, plain),
+        (false, false, plain),
+        (false, true, more),
+    ] {
+        let mut cluster = Cluster::working();
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["status"]["availableReplicas"] = json!(0);
+        let mut observed = cluster.observed();
+        observed.pods.retain(|_, pod| own || pod.app != id.name);
+        observed.pods_cut = cut;
+        let mut found = Vec::new();
+        workloads(cluster.now, &cluster.install, &observed, &mut found);
+        let expected = Finding::new(Class::NotAvailable, &id, expected);
+        assert_eq!(found, [expected], "{own} {cut}");
+    }
+}
+
+#[test]
 fn a_workload_that_does_not_come_up_is_told_once_with_what_is_known_of_it() {
     let id = flux("source-controller");
     let mut cluster = Cluster::working();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
+use crate::agent::plan::state::Lease;
 use crate::clock::rfc3339;
 
 /// A question to a controller that is up, and since when.
@@ -43,6 +44,50 @@ fn a_question_without_an_answer_is_a_wedged_queue_after_its_time() {
         };
         let found = of_roots(&cluster, &cluster.observed());
         assert_eq!(found, expected, "{seconds} {progress}");
+    }
+}
+
+/// F12: whoever waits within a root's own timeout is slow, as long as he renews his Lease; with a shorter one nobody has more time for that.
+#[test]
+fn a_root_that_is_waited_for_has_its_own_timeout_where_its_controller_is_alive() {
+    const CHECKS: &str = "Running health checks";
+    for (timeout, words, renewed, longest) in [
+        ("10m0s", CHECKS, Some(0), 630),
+        ("10m0s", CHECKS, Some(180), 630),
+        ("10m0s", CHECKS, Some(181), 330),
+        ("10m0s", CHECKS, None, 330),
+        ("10m0s", "Detecting drift", Some(0), 630),
+        ("10m0s", "Building manifests", Some(0), 330),
+        ("10m0s", "Other words", Some(0), 330),
+        ("5m0s", CHECKS, Some(0), 330),
+        ("1m0s", CHECKS, Some(0), 330),
+        ("24h0m0s", CHECKS, Some(0), 7_200),
+    ] {
+        for (seconds, wedged) in [(longest, 0), (longest + 1, 1)] {
+            let mut cluster = asked(EngineKind::Flux, seconds);
+            let sync = cluster.install.sync.clone();
+            let live = cluster.objects.get_mut(&sync).unwrap();
+            live.fields["spec"]["timeout"] = json!(timeout);
+            live.fields["status"]["conditions"] = json!([
+                {"type": "Ready", "status": "Unknown", "reason": "Progressing"},
+                {
+                    "type": "Reconciling", "status": "True", "reason": "Progressing",
+                    "message": format!("{words} for revision main@sha1:1 with a timeout of {timeout}"),
+                },
+            ]);
+            let mut observed = cluster.observed();
+            let lease = renewed.map(|ago| Lease {
+                uid: "u".to_owned(),
+                holder: "kustomize-controller".to_owned(),
+                renewed: cluster.now - Duration::seconds(ago),
+                seen: cluster.now,
+            });
+            let leases = lease.map(|lease| ("kustomize-controller".to_owned(), lease));
+            observed.leases.extend(leases);
+            let found = of_roots(&cluster, &observed);
+            let expected = vec![(Class::QueueWedged, sync); wedged];
+            assert_eq!(found, expected, "{timeout} {words} {renewed:?} {seconds}");
+        }
     }
 }
 

@@ -1,0 +1,331 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use super::*;
+use crate::agent::plan::Action;
+use crate::agent::plan::tests::Cluster;
+
+mod argocd;
+
+fn says(cluster: &mut Cluster, status: &str, reason: &str) {
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    let ready =
+        json!({"type": "Ready", "status": status, "reason": reason, "message": "its words"});
+    live.fields["status"]["conditions"] = json!([ready]);
+}
+
+/// The root tries again, and says in these words how far it has come.
+fn tries_at(cluster: &mut Cluster, words: &str) {
+    says(cluster, "Unknown", "Progressing");
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    let message = format!("{words} for revision main@sha1:1 with a timeout of 5m0s");
+    let conditions = live.fields["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(json!({
+        "type": "Reconciling", "status": "True", "reason": "Progressing", "message": message,
+    }));
+}
+
+/// When that try began.
+fn began(cluster: &mut Cluster, at: &str) {
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    live.fields["status"]["conditions"][0]["lastTransitionTime"] = json!(at);
+}
+
+/// Since when a fault was there, at each round of so many hours in which the engine says this: it returns when it says something else.
+fn since(
+    cluster: &mut Cluster,
+    class: Class,
+    hours: i64,
+    says: fn(&mut Cluster, OffsetDateTime) -> OffsetDateTime,
+) -> BTreeSet<Option<OffsetDateTime>> {
+    let began = cluster.now;
+    let key = (class, cluster.install.sync.clone());
+    let mut since = BTreeSet::new();
+    while cluster.now < began + Duration::hours(hours) {
+        let next = says(cluster, began);
+        cluster.round();
+        let past = cluster.history.faults.get(&key);
+        since.insert(past.and_then(|past| past.since));
+        cluster.now = cluster.now.min(next);
+    }
+    since
+}
+
+/// What is found at the root by the round that is so many milliseconds later.
+fn found(cluster: &mut Cluster, later: i64) -> Vec<(Class, String)> {
+    cluster.now += Duration::milliseconds(later);
+    let root = cluster.install.sync.clone();
+    let observed = cluster.observed();
+    cluster
+        .history
+        .noted(cluster.now, &cluster.install, &observed);
+    let plan = cluster.plan();
+    cluster.history.saw(cluster.now, &plan);
+    let at_root = plan.findings.into_iter().filter(|f| f.object == root);
+    at_root.map(|f| (f.class, f.evidence)).collect()
+}
+
+/// F38: it was on record for 0.3 s, at the first of its tries that began a debounce after the one before.
+#[test]
+fn a_fault_of_a_root_goes_on_while_it_tries_again() {
+    let mut cluster = Cluster::working();
+    let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
+    says(&mut cluster, "False", "BuildFailed");
+    assert_eq!(found(&mut cluster, 0), fault);
+    let key = (Class::BuildFailed, cluster.install.sync.clone());
+    let since = cluster.history.faults[&key].since;
+    for _ in 0..3 {
+        says(&mut cluster, "Unknown", "Progressing");
+        assert_eq!(found(&mut cluster, 59_900), fault);
+        says(&mut cluster, "False", "BuildFailed");
+        assert_eq!(found(&mut cluster, 100), fault);
+    }
+    assert_eq!(cluster.history.faults[&key].since, since);
+}
+
+/// F38: its next try begins a minute after the one before, and so long ago it may have been looked at last.
+#[test]
+fn a_fault_of_a_root_goes_on_however_long_ago_it_was_seen_to_say_so() {
+    let mut cluster = Cluster::working();
+    let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
+    says(&mut cluster, "False", "BuildFailed");
+    assert_eq!(found(&mut cluster, 0), fault);
+    for pause in [59_950, 60_000, 60_050] {
+        says(&mut cluster, "Unknown", "Progressing");
+        assert_eq!(found(&mut cluster, pause), fault, "{pause}");
+        assert_eq!(found(&mut cluster, 100), fault, "{pause}");
+        says(&mut cluster, "False", "BuildFailed");
+        assert_eq!(found(&mut cluster, 100), fault, "{pause}");
+    }
+}
+
+#[test]
+fn what_a_root_said_is_over_when_it_says_something_else_or_tries_for_long() {
+    for (status, reason, later, expected) in [
+        ("True", "ReconciliationSucceeded", 1_000, None),
+        (
+            "False",
+            "HealthCheckFailed",
+            1_000,
+            Some(Class::HealthCheckFailed),
+        ),
+        ("Unknown", "Progressing", 59_999, Some(Class::BuildFailed)),
+        ("Unknown", "Progressing", 60_000, None),
+    ] {
+        let mut cluster = Cluster::working();
+        says(&mut cluster, "False", "BuildFailed");
+        found(&mut cluster, 0);
+        says(&mut cluster, status, reason);
+        found(&mut cluster, 30_000);
+        let classes = found(&mut cluster, later).into_iter().map(|f| f.0);
+        assert_eq!(
+            classes.collect::<Vec<_>>(),
+            Vec::from_iter(expected),
+            "{status} {later}"
+        );
+    }
+}
+
+/// A clock that is set ahead ends no try.
+#[test]
+fn a_try_is_as_long_as_it_is_whatever_the_clock_says() {
+    let mut cluster = Cluster::working();
+    let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
+    says(&mut cluster, "False", "BuildFailed");
+    found(&mut cluster, 0);
+    says(&mut cluster, "Unknown", "Progressing");
+    assert_eq!(found(&mut cluster, 1_000), fault);
+    cluster.history.set_by(Duration::hours(1));
+    assert_eq!(found(&mut cluster, 3_600_000 + 59_999), fault);
+    assert_eq!(found(&mut cluster, 1), []);
+}
+
+/// Nothing is known of what it said before the agent came.
+#[test]
+fn a_root_that_tries_when_it_is_seen_first_has_no_fault() {
+    let mut cluster = Cluster::working();
+    says(&mut cluster, "Unknown", "Progressing");
+    assert_eq!(found(&mut cluster, 0), []);
+}
+
+/// F38, F39, F40: from when a try is seen to begin to when what was found before is over, while nothing else is said.
+#[test]
+fn a_fault_is_over_when_a_try_has_come_further_or_takes_too_long() {
+    // Two timeouts of 5 min, and half a minute.
+    let whole = 630_000;
+    for (reason, words, lasts) in [
+        ("HealthCheckFailed", "Fetching manifests", whole),
+        ("HealthCheckFailed", "Detecting drift", whole),
+        ("HealthCheckFailed", "Running health checks", whole),
+        ("HealthCheckFailed", "Other words", whole),
+        ("HealthCheckCanceled", "Running health checks", 50_000),
+        ("ReconciliationFailed", "Building manifests", whole),
+        ("ReconciliationFailed", "Detecting drift", whole),
+        ("ReconciliationFailed", "Running health checks", 0),
+        ("PruneFailed", "Running health checks", 0),
+        ("BuildFailed", "Fetching manifests", whole),
+        ("BuildFailed", "Building manifests", whole),
+        ("BuildFailed", "Detecting drift", 0),
+        ("BuildFailed", "Other words", 60_000),
+        ("DependencyNotReady", "Fetching manifests", 0),
+    ] {
+        let case = format!("{reason}, {words}");
+        let mut cluster = Cluster::working();
+        says(&mut cluster, "False", reason);
+        let fault = found(&mut cluster, 0);
+        assert_eq!(fault.len(), 1, "{case}");
+        tries_at(&mut cluster, words);
+        let first = found(&mut cluster, 1_000);
+        if lasts == 0 {
+            assert_eq!(first, [], "{case}");
+            continue;
+        }
+        assert_eq!(first, fault, "{case}");
+        assert_eq!(found(&mut cluster, lasts - 1), fault, "{case}");
+        assert_eq!(found(&mut cluster, 1), [], "{case}");
+    }
+}
+
+#[test]
+fn a_try_of_a_root_whose_times_cannot_be_read_lasts_a_minute() {
+    let mut cluster = Cluster::working();
+    says(&mut cluster, "False", "HealthCheckFailed");
+    found(&mut cluster, 0);
+    tries_at(&mut cluster, "Running health checks");
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    live.fields["spec"]["timeout"] = json!("soon");
+    live.fields["spec"]["interval"] = json!("soon");
+    let fails = |later| {
+        let all = found(&mut cluster, later);
+        all.iter().any(|f| f.0 == Class::HealthCheckFailed)
+    };
+    assert_eq!([0, 59_999, 1].map(fails), [true, true, false]);
+}
+
+/// F40: a commit that comes meanwhile ends the check before that fails once more.
+#[test]
+fn a_check_that_the_next_try_cancels_is_no_other_fault() {
+    let mut cluster = Cluster::working();
+    says(&mut cluster, "False", "HealthCheckFailed");
+    let fault = found(&mut cluster, 0);
+    tries_at(&mut cluster, "Running health checks");
+    assert_eq!(found(&mut cluster, 100_000), fault);
+    says(&mut cluster, "False", "HealthCheckCanceled");
+    let words = "HealthCheckCanceled: its words".to_owned();
+    let canceled = [(Class::HealthCheckFailed, words)];
+    assert_eq!(found(&mut cluster, 1_000), canceled);
+    tries_at(&mut cluster, "Running health checks");
+    assert_eq!(found(&mut cluster, 1_000), fault);
+    assert_eq!(found(&mut cluster, 300_000), fault);
+}
+
+/// F40: a question of the agent's own, too, cancels a check under way. Whatever becomes healthy a minute later was never at fault.
+#[test]
+fn a_check_that_was_canceled_once_is_over_before_it_counts() {
+    let mut cluster = Cluster::working();
+    says(&mut cluster, "False", "HealthCheckCanceled");
+    let fault = found(&mut cluster, 0);
+    assert_eq!(fault.len(), 1);
+    tries_at(&mut cluster, "Running health checks");
+    assert_eq!(found(&mut cluster, 2_000), fault);
+    let counts = Class::HealthCheckFailed.debounce() - Duration::seconds(2);
+    let counts = counts.whole_seconds() * 1_000;
+    assert_eq!(found(&mut cluster, counts), []);
+}
+
+/// Where the end of the one before was not seen, too: it is there for milliseconds.
+#[test]
+fn another_try_has_all_of_its_time() {
+    let mut cluster = Cluster::working();
+    says(&mut cluster, "False", "HealthCheckFailed");
+    let fault = found(&mut cluster, 0);
+    tries_at(&mut cluster, "Running health checks");
+    began(&mut cluster, "2027-01-15T08:00:00Z");
+    assert_eq!(found(&mut cluster, 1_000), fault);
+    assert_eq!(found(&mut cluster, 629_000), fault);
+    began(&mut cluster, "2027-01-15T08:10:00Z");
+    assert_eq!(found(&mut cluster, 1_000), fault);
+    assert_eq!(found(&mut cluster, 629_999), fault);
+    assert_eq!(found(&mut cluster, 1), []);
+}
+
+/// A root with `wait: true` brought what never becomes healthy: 5 min of a check, a minute's pause, and anew.
+fn waits(cluster: &mut Cluster, first: OffsetDateTime) -> OffsetDateTime {
+    const AGAIN: i64 = 360;
+    let ran = (cluster.now - first).whole_seconds();
+    let tries = first + Duration::seconds(ran - ran % AGAIN);
+    let (words, until) = match ran % AGAIN {
+        0..2 => ("Fetching manifests", 2),
+        2..4 => ("Building manifests", 4),
+        4..10 => ("Detecting drift", 10),
+        10..300 => ("Running health checks", 300),
+        _ => ("", AGAIN),
+    };
+    if words.is_empty() {
+        says(cluster, "False", "HealthCheckFailed");
+    } else {
+        tries_at(cluster, words);
+        began(cluster, &crate::clock::rfc3339(tries));
+    }
+    tries + Duration::seconds(until)
+}
+
+/// F40: it was one that began and was over with each try.
+#[test]
+fn a_root_that_waits_for_minutes_in_vain_has_one_fault_until_it_is_ready() {
+    let mut cluster = Cluster::working();
+    let failed = cluster.now + Duration::minutes(5);
+    let since = since(&mut cluster, Class::HealthCheckFailed, 2, waits);
+    assert_eq!(since, [None, Some(failed)].into());
+    let mut steps = cluster.steps.iter();
+    assert!(steps.all(|(_, step)| step.action == Action::Nudge));
+    let round = cluster.round();
+    assert_eq!(round.findings, []);
+}
+
+/// W46: the agent that begins in the midst of a try has but the record of the one before it.
+#[test]
+fn what_is_on_record_of_a_root_is_there_until_the_end_of_the_try_that_an_agent_finds() {
+    let fault = |class: Class| (class, format!("{class}: its words"));
+    for (status, reason, expected) in [
+        (
+            "Unknown",
+            "Progressing",
+            vec![fault(Class::HealthCheckFailed)],
+        ),
+        ("False", "BuildFailed", vec![fault(Class::BuildFailed)]),
+        ("True", "ReconciliationSucceeded", vec![]),
+    ] {
+        let mut cluster = Cluster::working();
+        let (class, text) = fault(Class::HealthCheckFailed);
+        let before = Complaint::on_record(class, &text);
+        let root = cluster.install.sync.clone();
+        cluster.history.complaints.insert(root, before);
+        // Nothing is seen yet.
+        let nothing = Observed::default();
+        cluster
+            .history
+            .noted(cluster.now, &cluster.install, &nothing);
+        says(&mut cluster, status, reason);
+        assert_eq!(found(&mut cluster, 600_000), expected, "{status}");
+        assert_eq!(found(&mut cluster, 600_000), expected, "{status}");
+        says(&mut cluster, "True", "ReconciliationSucceeded");
+        assert_eq!(found(&mut cluster, 1), [], "{status}");
+    }
+}
+
+#[test]
+fn what_is_on_record_of_a_root_that_is_gone_is_over() {
+    let mut cluster = Cluster::working();
+    let root = cluster.install.sync.clone();
+    let before = Complaint::on_record(Class::HealthCheckFailed, "its words");
+    cluster.history.complaints.insert(root.clone(), before);
+    cluster.objects.remove(&root);
+    found(&mut cluster, 0);
+    assert_eq!(cluster.history.complaints, BTreeMap::new());
+}
