@@ -60,17 +60,18 @@ fn waits(id: &ObjectId, live: &Object, observed: &Observed) -> bool {
 fn due(now: OffsetDateTime, history: &History, id: &ObjectId) -> Option<OffsetDateTime> {
     let faults = history.faults.iter().filter(|((_, of), _)| of == id);
     let since = faults.filter_map(|(_, past)| past.since).min()?;
-    let asked = history.nudged.get(id).copied();
+    // A question of another episode says nothing of this one.
+    let asked = history.nudged.get(id).map_or(since, |at| since.max(*at));
     let tried = history.retried.get(id).into_iter().flatten();
     let tried: Vec<OffsetDateTime> = tried.copied().filter(|at| now - *at < HOUR).collect();
     let Some(last) = tried.last() else {
-        return Some(asked.unwrap_or(since) + SPACING);
+        return Some(asked + SPACING);
     };
     if tried.len() >= MOST {
         return Some(tried.first()?.saturating_add(HOUR));
     }
     let patience = SPACING * 3_i32.pow(u32::try_from(tried.len()).ok()?);
-    Some((*last + patience).max(asked.unwrap_or(since) + SPACING))
+    Some((*last + patience).max(asked + SPACING))
 }
 
 impl History {

@@ -95,6 +95,9 @@ impl History {
         self.settled.clear();
         self.voided.clear();
         self.faults.retain(|(_, id), _| !id.kind.installable());
+        for refused in self.refused.values_mut() {
+            refused.failures = 0;
+        }
     }
 
     /// Notes one step and what it came to. `observed` is what the step was planned from.

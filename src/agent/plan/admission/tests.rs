@@ -112,6 +112,31 @@ fn a_stateful_set_waits_while_none_of_all_pods_is_its() {
     }
 }
 
+/// W16: as soon as the next question is due, and no sooner; of one that was asked in another episode nothing is due before that.
+#[test]
+fn what_is_not_due_yet_is_looked_at_when_it_is() {
+    let mut cluster = refusing("source-controller");
+    let began = cluster.now;
+    cluster.history.saw(began, &cluster.plan());
+    let observed = cluster.observed();
+    for before in [None, Some(Duration::minutes(20))] {
+        let mut history = cluster.history.clone();
+        let asked = before.map(|ago| (flux("source-controller"), began - ago));
+        history.nudged.extend(asked);
+        let said = |seconds: i32| {
+            let now = began + SECOND * seconds;
+            let (steps, next) = asks(now, &cluster.install, &observed, &history);
+            (steps.len(), next.map(|at| at - began))
+        };
+        let expected = [
+            (0, Some(SPACING)),
+            (0, Some(SPACING)),
+            (1, Some(SPACING * 2)),
+        ];
+        assert_eq!([0, 9, 10].map(said), expected, "{before:?}");
+    }
+}
+
 /// W16: what was taken once may be refused again.
 #[test]
 fn a_dry_run_that_is_refused_after_an_attempt_is_asked_for_every_ten_seconds_again() {

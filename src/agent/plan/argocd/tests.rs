@@ -254,6 +254,9 @@ fn a_stopped_application_is_told_from_one_at_work() {
         (spec(on.clone(), "main"), json!({}), false),
         (spec(on.clone(), "main"), json!({SKIP: "true"}), true),
         (spec(on.clone(), commit), json!({}), true),
+        // Branches by names that look like a part of one.
+        (spec(on.clone(), "cafe"), json!({}), false),
+        (spec(on.clone(), &"x".repeat(40)), json!({}), false),
         (spec(json!({"enabled": false}), "main"), json!({}), true),
         (
             json!({"source": {"targetRevision": "main"}}),
@@ -290,11 +293,36 @@ fn an_application_below_the_root_says_why_it_is_not_well() {
             json!({"conditions": [{"type": "ComparisonError", "message": "app path does not exist"}]}),
             Some(("ComparisonError", "app path does not exist")),
         ),
+        // An ApplicationSet says with each condition whether that is so.
+        (
+            json!({"conditions": [
+                {"type": "ResourcesUpToDate", "status": "True", "message": "all is well"},
+                {"type": "ErrorOccurred", "status": "True", "message": "no such repository"},
+            ]}),
+            Some(("ErrorOccurred", "no such repository")),
+        ),
+        (
+            json!({"conditions": [{"type": "ErrorOccurred", "status": "False", "message": "none"}]}),
+            None,
+        ),
     ] {
         let found = trouble(&json!({"status": status}));
         let found = found.as_ref().map(|(r, m)| (r.as_str(), m.as_str()));
         assert_eq!(found, expected, "{status}");
     }
+}
+
+/// F53: so it is for a moment each time that Argo CD starts.
+#[test]
+fn a_root_of_which_nothing_is_known_tells_of_unread_settings_after_some_seconds() {
+    let asked = "2030-01-01T00:00:10Z";
+    let status = json!({
+        "reconciledAt": asked, "sync": {"status": "Unknown"}, "health": {"status": "Unknown"},
+    });
+    let live = application(&json!({}), &json!({PROBED_AT: asked}), &status);
+    let told = |after: Duration| unread_settings(&live, at(asked) + after).is_some();
+    let later = STARTS + Duration::MILLISECOND;
+    assert_eq!([STARTS, later].map(told), [false, true]);
 }
 
 /// Its times are in whole seconds: a look in the second of the question may have begun before it.

@@ -151,6 +151,8 @@ fn a_controller_without_a_free_worker_is_not_wedged() {
         (3, None, [false, true, true, true, true]),
         (4, None, [false, false, false, false, true]),
         (4, Some("--concurrent=5"), [false, true, true, true, true]),
+        // None is at work, however few there are to be.
+        (0, Some("--concurrent=0"), [false, true, true, true, true]),
         (
             1,
             Some("--concurrent=1"),

@@ -163,6 +163,16 @@ fn a_patched_field_is_given_up_with_what_was_applied() {
         &all
     )]));
     assert_eq!(given_up(&before, "kustomize-controller"), Some(after));
+    // Of an object that it has not applied yet it has the field as if it had.
+    let alone = entries(&json!([entry(
+        "linesman",
+        "Update",
+        "apps/v1",
+        &volume("temp")
+    )]));
+    let applied = entry("kustomize-controller", "Apply", "apps/v1", &volume("temp"));
+    let given = given_up(&alone, "kustomize-controller");
+    assert_eq!(given, Some(entries(&json!([applied]))));
 }
 
 #[test]
@@ -307,6 +317,20 @@ fn what_git_owns_is_given_up_once_it_has_worked_for_a_while() {
         .filter(|(id, _)| ![controller(), other()].contains(id));
     assert!(rest.clone().any(|(_, o)| o.claim == Claim::Alone));
     assert!(rest.clone().all(|(_, o)| o.claim != Claim::None || !o.ours));
+}
+
+/// It is ours, and is put back as ours: nobody would, once it is given up.
+#[test]
+fn what_an_engine_brought_for_nothing_that_hangs_on_the_root_is_not_given_up() {
+    let mut cluster = taken();
+    cluster.now += cluster.install.policy.snapshot_after + Duration::seconds(1);
+    let live = cluster.objects.get_mut(&controller()).unwrap();
+    live.fields["metadata"]["labels"][GIT_OWNER] = json!("another");
+    let observed = cluster.observed();
+    let install = super::super::ownership::taken(&cluster.install, &observed);
+    let steps = settled(cluster.now, &install, &observed, &[]);
+    let targets: Vec<ObjectId> = steps.into_iter().map(|s| s.target).collect();
+    assert_eq!(targets, [other()]);
 }
 
 #[test]

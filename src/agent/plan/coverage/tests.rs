@@ -113,6 +113,21 @@ fn a_binding_that_was_changed_is_put_right() {
     assert_eq!(seen, right);
 }
 
+#[test]
+fn what_the_agent_made_is_told_by_its_label() {
+    let own = binding(READ_ROLE, "a")["metadata"].clone();
+    let label = |of: &str| json!({"name": "x", "labels": {"app.kubernetes.io/part-of": of}});
+    for (metadata, expected) in [
+        (own, true),
+        (label("linesman"), true),
+        (label("flux"), false),
+        (json!({"name": "linesman-read"}), false),
+    ] {
+        let said = ours(&serde_json::from_value(metadata.clone()).unwrap());
+        assert_eq!(said, expected, "{metadata}");
+    }
+}
+
 /// Where the agent and an engine live it reads in any case, and no group is let in.
 #[test]
 fn the_agents_own_namespace_and_the_engines_are_read_as_soon_as_they_exist() {

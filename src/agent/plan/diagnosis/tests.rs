@@ -3,6 +3,7 @@ use crate::agent::engine::REQUESTED_AT;
 use crate::agent::gate::policy::{Heal, Mending};
 use crate::agent::plan::state::{Child, Lease};
 use crate::agent::plan::tests::{Cluster, Damage};
+use crate::wire::api::EngineKind;
 
 fn diagnosed(cluster: &mut Cluster) -> Vec<Component> {
     let plan = cluster.plan();
@@ -381,7 +382,65 @@ fn faults_of_what_has_no_row_are_told_when_they_are_old_enough() {
     assert_eq!(rows, [expected]);
     let child = below(&moment);
     let text = format!("0 of 1 not Ready: {}", told(&plan.findings[4]));
-    assert_eq!((child.works, child.found), (Verdict::No, text));
+    let advice = Class::BuildFailed.advice().to_owned();
+    assert_eq!(
+        (child.works, child.found, child.fix),
+        (Verdict::No, text, advice)
+    );
+}
+
+/// A root that fails may answer, and a controller whose image nobody can pull has an old Lease as well: the fault says more.
+#[test]
+fn a_fault_is_told_before_an_answer_and_before_a_lease() {
+    let mut cluster = Cluster::working();
+    cluster.damage(&Damage::Image("source-controller"));
+    let (now, sync) = (cluster.now, cluster.install.sync.clone());
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let failed = Finding::new(Class::BuildFailed, &sync, "no such file");
+    let mut plan = cluster.plan();
+    plan.findings.push(failed.clone());
+    for finding in &plan.findings {
+        let key = (finding.class, finding.object.clone());
+        let past = cluster.history.faults.entry(key).or_default();
+        past.since = Some(now - finding.class.debounce());
+    }
+    let mut observed = cluster.observed();
+    let lease = Lease {
+        uid: "lease".to_owned(),
+        holder: "pod-1".to_owned(),
+        renewed: now - LED,
+        seen: now,
+    };
+    observed.leases.insert(id.name.clone(), lease);
+    let moment = Moment {
+        now,
+        install: &cluster.install,
+        observed: &observed,
+        history: &cluster.history,
+        plan: &plan,
+        snapshot: None,
+    };
+    let root = follows(&moment, &sync);
+    let advice = Class::BuildFailed.advice();
+    assert_eq!(
+        (root.exists, root.works, root.found, root.fix.as_str()),
+        (Verdict::Yes, Verdict::No, told(&failed), advice)
+    );
+    let controller = workload(&moment, &id);
+    assert_eq!(
+        (controller.works, controller.fresh),
+        (Verdict::No, Verdict::No)
+    );
+    let found = controller.found;
+    assert!(found.starts_with("F4 BadImage: "), "{found}");
+}
+
+#[test]
+fn a_root_of_argo_cd_tells_what_it_is_at() {
+    let rows = diagnosed(&mut Cluster::working_of(EngineKind::Argocd));
+    let root = the(&rows, "Application argocd/linesman");
+    let text = "at 1; answered the question of ";
+    assert!(root.found.starts_with(text), "{root:?}");
 }
 
 #[test]

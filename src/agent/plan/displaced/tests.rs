@@ -389,6 +389,30 @@ fn a_handler_or_strategy_that_somebody_else_owns_in_the_engines_place_is_told_ap
 }
 
 #[test]
+fn each_container_has_its_own_place_in_the_patch() {
+    let mut cluster = owned_by_git();
+    let wanted = cluster.install.wanted.get_mut(&controller()).unwrap();
+    let mut expect = wanted.expect.as_ref().clone();
+    let log = |value: &str| json!({"name": "LOG", "value": value});
+    let container = |name: &str| json!({"name": name, "env": [log(name)]});
+    let names = ["manager", "proxy", "third"];
+    expect.pointer_mut(POD).unwrap()["containers"] = names.map(container).into_iter().collect();
+    wanted.expect = expect.into();
+    let items = names.map(|container| Item::Variable {
+        list: "containers",
+        container: container.to_owned(),
+        name: "LOG".to_owned(),
+    });
+    let each = names.map(|name| {
+        let mut variable = log(name);
+        variable["$retainKeys"] = json!(["name", "value"]);
+        json!({"name": name, "env": [variable]})
+    });
+    let expected = json!({"spec": {"template": {"spec": {"containers": each}}}});
+    assert_eq!(patch(wanted, &items), expected);
+}
+
+#[test]
 fn the_patch_names_what_is_to_stay_of_each_item_and_nothing_else() {
     let cluster = owned_by_git();
     let wanted = &cluster.install.wanted[&controller()];

@@ -70,6 +70,28 @@ fn of_a_controller_that_does_not_answer_pods_and_lease_are_told() {
     }
 }
 
+/// Neither those of another controller, nor what goes or has failed for good.
+#[test]
+fn only_pods_that_are_there_for_the_controller_are_named() {
+    let going = Pod {
+        deleting: true,
+        ..pod(true)
+    };
+    let failed = Pod {
+        failed: Some("Evicted: x".to_owned()),
+        ..pod(true)
+    };
+    let (cluster, mut observed) = with(&[("a", pod(true)), ("b", going), ("c", failed)]);
+    let other = Pod {
+        app: "kustomize-controller".to_owned(),
+        ..pod(true)
+    };
+    observed.pods.insert("d".to_owned(), Arc::new(other));
+    let source = cluster.install.source.clone();
+    let told = told(&cluster, &observed, Class::QueueWedged, &source);
+    assert_eq!(told, "shown; Pod a runs since 2027-01-15T07:59:10.000Z");
+}
+
 /// F25, W2: both sides, the one that is known from the beginning first.
 #[test]
 fn of_another_host_key_both_fingerprints_are_told() {
@@ -234,7 +256,12 @@ fn of_an_object_that_does_not_go_it_is_told_who_should_let_it_go() {
 /// F2
 #[test]
 fn of_void_tokens_both_ages_are_told() {
-    let (mut cluster, observed) = with(&[("a", pod(true))]);
+    // One that was made in the same second has its tokens of this account.
+    let young = Pod {
+        created: Some(at(-10)),
+        ..pod(true)
+    };
+    let (mut cluster, observed) = with(&[("a", pod(true)), ("b", young)]);
     let id = ObjectId::new(Kind::ServiceAccount, "flux-system", APP);
     cluster.objects.get_mut(&id).unwrap().created = Some(at(-10));
     let observed = Observed {

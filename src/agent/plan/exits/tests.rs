@@ -114,6 +114,8 @@ fn what_was_changed_before_it_began_to_fail_is_undone() {
     for (writer, written, altered, expected) in [
         ("kustomize-controller", 60, true, Class::BadEngineCommit),
         ("kustomize-controller", 2, true, Class::CrashLoop),
+        // In the moment of the last one.
+        ("kustomize-controller", 5, true, Class::CrashLoop),
         ("kubectl", 60, true, Class::ReadyButUseless),
         ("kubectl", 2, true, Class::CrashLoop),
         ("kubectl", 60, false, Class::CrashLoop),

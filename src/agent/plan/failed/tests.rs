@@ -85,6 +85,43 @@ fn a_pod_that_no_node_takes_is_left_to_people() {
     );
 }
 
+/// F37: a fault of another controller, or another fault of this one, goes on to say what it says.
+#[test]
+fn what_failed_is_told_with_no_fault_but_that_no_node_takes_the_next_pod() {
+    let mut cluster = Cluster::working();
+    let failed = evicted(&cluster);
+    cluster.pods.insert("old".to_owned(), failed);
+    let other = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    let before = [
+        Finding::new(Class::Unschedulable, &other, "no node"),
+        Finding::new(Class::CrashLoop, &source(), "ends"),
+    ];
+    let mut found = before.to_vec();
+    left(&cluster.install, &cluster.observed(), &mut found);
+    let text = "1 of its Pods failed and were left there: old: Evicted: The node was low on resource: memory";
+    let [first, second] = before;
+    let third = Finding::new(Class::Unschedulable, &source(), text);
+    assert_eq!(found, [first, second, third]);
+}
+
+/// F37: each of two controllers has its own.
+#[test]
+fn what_failed_of_a_controller_is_not_told_with_what_no_node_takes_of_another() {
+    let mut cluster = Cluster::working();
+    let other = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    let live = cluster.objects.get_mut(&other).unwrap();
+    live.fields["status"]["availableReplicas"] = 0.into();
+    let pod = cluster.pods.get_mut("kustomize-controller").unwrap();
+    pod.unschedulable = Some("0/3 nodes are available".to_owned());
+    let failed = evicted(&cluster);
+    cluster.pods.insert("old".to_owned(), failed);
+    let mut waits = Finding::new(Class::Unschedulable, &other, "0/3 nodes are available");
+    waits.reported = true;
+    let text = "1 of its Pods failed and were left there: old: Evicted: The node was low on resource: memory";
+    let left = Finding::new(Class::Unschedulable, &source(), text);
+    assert_eq!(cluster.plan().findings, [waits, left]);
+}
+
 /// The node evicts again and again: three an hour, then one.
 #[test]
 fn failed_pods_are_dropped_within_the_budget() {

@@ -161,6 +161,27 @@ fn a_controller_with_a_window_of_its_own_is_only_asked() {
     assert_eq!(named(&taken), [(0, "restart", "source-controller")]);
 }
 
+/// What was tried a quarter of an hour ago was tried against another fault: it is asked again before its Pod goes.
+#[test]
+fn a_volume_that_is_full_again_is_asked_for_first() {
+    let mut world = World::flux(NO_ROOM);
+    world.answer();
+    let (root, now) = (world.root(), world.cluster.now);
+    let mut observed = world.cluster.observed();
+    let (since, last) = (now, now);
+    observed.own_look = OwnLook::Read(OwnRead { since, last });
+    let finding = Finding::new(Class::ArtifactLost, &root, NO_ROOM);
+    for (ago, expected) in [(EPISODE - Duration::SECOND, "restart"), (EPISODE, "nudge")] {
+        let past = Past {
+            attempts: vec![now - ago],
+            ..Past::default()
+        };
+        let taken = against(now, &world.cluster.install, &observed, &finding, &past);
+        let actions = taken.iter().map(|(action, _)| action.as_str());
+        assert_eq!(actions.collect::<Vec<_>>(), [expected], "{ago}");
+    }
+}
+
 /// F31: another Pod would not make a link that is refused for another reason.
 #[test]
 fn a_controller_that_cannot_store_for_another_reason_is_only_asked() {

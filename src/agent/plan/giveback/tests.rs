@@ -1,5 +1,7 @@
 //! What becomes of what the guard took.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use time::Duration;
 
@@ -11,6 +13,7 @@ use crate::agent::plan::tests::{Cluster, Damage};
 use crate::agent::plan::window::{By, End, Window};
 use crate::agent::plan::{MAINTENANCE, Plan, plan};
 use crate::clock::rfc3339;
+use crate::wire::api::EngineKind;
 
 const RIGHTS: [&str; 2] = [
     "cluster-reconciler-flux-system",
@@ -279,4 +282,82 @@ fn rights_of_an_engine_that_is_no_more_are_forgotten() {
     let observed = cluster.observed();
     cluster.history.saw_rights(&cluster.install, &observed);
     assert_eq!(cluster.history.cut, [(first, String::new())].into());
+}
+
+/// W44: a watch may be behind, and a binding that goes gives nothing: forgotten too early, nobody gives the right back.
+#[test]
+fn a_right_is_back_when_another_binding_is_there_to_stay() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::ClusterRoleBinding, "", RIGHTS[0]);
+    for (uid, deleting, back) in [
+        ("new", false, true),
+        ("new", true, false),
+        ("old", false, false),
+        ("old", true, false),
+    ] {
+        let live = cluster.objects.get_mut(&id).unwrap();
+        uid.clone_into(&mut live.uid);
+        live.deleting = deleting.then_some(cluster.now);
+        cluster.history.cut = [(id.clone(), "old".to_owned())].into();
+        let observed = cluster.observed();
+        cluster.history.saw_rights(&cluster.install, &observed);
+        let cut = (!back).then(|| (id.clone(), "old".to_owned())).into_iter();
+        let cut: BTreeMap<ObjectId, String> = cut.collect();
+        assert_eq!(cluster.history.cut, cut, "{uid} {deleting}");
+    }
+}
+
+/// W5: all else of the engine is back at once, be its name that of a right.
+#[test]
+fn only_what_the_engine_prunes_by_waits_for_a_list() {
+    let of_flux = [
+        "ClusterRoleBinding cluster-reconciler-flux-system",
+        "ClusterRoleBinding crd-controller-flux-system",
+        "Deployment flux-system/kustomize-controller",
+    ];
+    let of_argocd = [
+        "ClusterRoleBinding argocd-application-controller",
+        "StatefulSet argocd/argocd-application-controller",
+    ];
+    for (kind, awaited, all) in [
+        (EngineKind::Flux, Kind::Kustomization, &of_flux[..]),
+        (EngineKind::Argocd, Kind::Application, &of_argocd[..]),
+    ] {
+        let mut cluster = Cluster::working_of(kind);
+        cluster.objects.clear();
+        let mut observed = cluster.observed();
+        observed.awaited.insert(awaited);
+        let waiting = |history: &History| -> Vec<String> {
+            let wanted = cluster.install.wanted.keys();
+            let waits =
+                |id: &&ObjectId| waits(cluster.now, &cluster.install, &observed, history, id);
+            wanted.filter(waits).map(ToString::to_string).collect()
+        };
+        let mut history = cluster.history.clone();
+        // Of a controller nothing says then that the guard stopped it.
+        assert_eq!(waiting(&history), all[..all.len() - 1]);
+        let right = cluster.install.traits.rights[0];
+        let cut = ObjectId::new(Kind::ClusterRoleBinding, "", right);
+        history.cut.insert(cut, String::new());
+        assert_eq!(waiting(&history), *all);
+    }
+}
+
+/// The agent is woken then, and once.
+#[test]
+fn a_list_is_waited_for_just_as_long_as_it_is_not_late() {
+    let cluster = Cluster::working();
+    let mut observed = cluster.observed();
+    observed.awaited.insert(Kind::Kustomization);
+    let over = FRESH + Duration::MILLISECOND;
+    for (ago, left) in [
+        (Duration::ZERO, Some(over)),
+        (FRESH, Some(Duration::MILLISECOND)),
+        (over, None),
+    ] {
+        observed.since = Some(cluster.now - ago);
+        let until = waits_until(cluster.now, &cluster.install, &observed);
+        assert_eq!(until.map(|at| at - cluster.now), left, "{ago}");
+        assert_eq!(is_late(cluster.now, &observed), left.is_none(), "{ago}");
+    }
 }

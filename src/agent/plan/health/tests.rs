@@ -111,6 +111,25 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
     }
 }
 
+/// What it says while it is at work, or is not looked at, is not the end of a look.
+#[test]
+fn a_look_of_argo_cd_has_ended_where_no_operation_runs_and_nobody_stopped_it() {
+    for (phase, skip, expected) in [
+        ("Succeeded", "false", true),
+        ("Running", "false", false),
+        ("Succeeded", "true", false),
+        ("Running", "true", false),
+    ] {
+        let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        let sync = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&sync).unwrap();
+        live.fields["status"]["operationState"]["phase"] = json!(phase);
+        live.fields["metadata"]["annotations"][SKIP] = json!(skip);
+        let ended = has_ended(&cluster.install, &cluster.history, &cluster.objects[&sync]);
+        assert_eq!(ended, expected, "{phase} {skip}");
+    }
+}
+
 #[test]
 fn trouble_with_redis_is_told_of_redis_and_all_else_of_the_root() {
     let mut cluster = Cluster::working_of(EngineKind::Argocd);

@@ -10,6 +10,8 @@ use crate::agent::plan::state::{OwnLook, OwnRead};
 use crate::agent::plan::tests::{Cluster, install, start};
 use crate::wire::api::EngineKind;
 
+mod reached;
+
 const APP: &str = "source-controller";
 
 fn pod(age: i64) -> Pod {

@@ -76,6 +76,14 @@ fn several_wrong_fields_in_a_row_are_mended_quickly_within_the_budget() {
     assert_eq!(took[5..], [Duration::hours(1); 2]);
 }
 
+/// An engine that follows something else prunes by it within a second or two.
+#[test]
+fn an_engine_led_astray_is_led_back_at_once_and_so_each_of_the_first_times() {
+    let took = repairs(Class::SourceAltered, [0; 5]);
+    assert_eq!(took[..4], [Duration::ZERO, ASTRAY, ASTRAY, ASTRAY]);
+    assert!((4..=6).contains(&took[4].whole_seconds()), "{}", took[4]);
+}
+
 #[test]
 fn a_restart_backs_off_from_the_first_repeat() {
     let took = repairs(Class::QueueWedged, [0; 4]);
@@ -105,6 +113,25 @@ fn an_attempt_is_over_at_the_end_of_its_window() {
     assert_eq!([300_000, 599_999, 600_000].map(run), [1, 1, 0]);
 }
 
+#[test]
+fn a_write_that_came_to_nothing_rests_until_it_is_tried_again() {
+    assert_eq!(again(&[], at(0)), None);
+    assert_eq!(again(&[at(0)], at(0)), Some(at(2_000)));
+    let history = History {
+        vain: [(object(), vec![at(0)])].into(),
+        ..History::default()
+    };
+    let other = ObjectId::new(Kind::Secret, "flux-system", "other");
+    for (now, id, expected) in [
+        (0, object(), true),
+        (1_999, object(), true),
+        (2_000, object(), false),
+        (0, other, false),
+    ] {
+        assert_eq!(rests(&history, &id, at(now)), expected, "{id} {now}");
+    }
+}
+
 /// W25: an API server that serves no writes for some minutes, with a fault that may be mended five times an hour.
 #[test]
 fn what_the_api_server_does_not_serve_spends_no_budget() {
@@ -117,6 +144,7 @@ fn what_the_api_server_does_not_serve_spends_no_budget() {
     while now < at(180_000) {
         past.unserved.push(now);
         let next = allowed(Class::BadImage, &object(), &past, "eu1", now).unwrap();
+        assert!(next > now, "never at once again");
         waits.push(next - now);
         now = next;
     }
@@ -135,6 +163,12 @@ fn the_guard_tries_again_every_two_seconds_whatever_is_served() {
         past.unserved.push(at(n * 2_000));
     }
     let now = at(38_000);
+    let next = allowed(Class::CrdTerminating, &object(), &past, "eu1", now);
+    assert_eq!(next, Some(now + SOONEST));
+    let past = Past {
+        attempts: past.unserved,
+        ..Past::default()
+    };
     let next = allowed(Class::CrdTerminating, &object(), &past, "eu1", now);
     assert_eq!(next, Some(now + SOONEST));
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use time::Duration;
+use time::{Duration, OffsetDateTime};
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
@@ -326,6 +326,77 @@ fn one_failure_reaches_all_that_rests_on_it() {
             None,
             "{step:?}"
         );
+    }
+}
+
+/// The same is the same action, on the same object, against the same fault.
+#[test]
+fn a_step_that_the_plan_of_this_moment_has_no_more_is_left_out() {
+    let cluster = Cluster::working();
+    let observed = cluster.observed();
+    let id = |name| ObjectId::new(Kind::Deployment, "flux-system", name);
+    let step = |action, name, class| Step {
+        action,
+        target: id(name),
+        cause: Some((class, id("a"))),
+    };
+    let begun = step(Action::Create, "b", Class::ObjectMissing);
+    let planned = step(Action::Apply, "a", Class::BadImage);
+    for (other, goes_on) in [
+        (planned.clone(), true),
+        (step(Action::Replace, "a", Class::BadImage), false),
+        (step(Action::Apply, "b", Class::BadImage), false),
+        (step(Action::Apply, "a", Class::ScaledToZero), false),
+    ] {
+        let of = |steps: Vec<Step>| Plan {
+            steps,
+            ..cluster.plan()
+        };
+        let mut pass = Pass::new(&of(vec![begun.clone(), planned.clone()]), &observed);
+        pass.acted(&begun, &Outcome::Done, &observed);
+        let next = pass.next(&planned, &observed, || of(vec![other.clone()]));
+        assert_eq!(next, goes_on.then(|| planned.clone()), "{other:?}");
+    }
+}
+
+#[test]
+fn an_object_is_as_it_was_while_it_is_the_same_one_and_nobody_wants_it_otherwise() {
+    type Case<'a> = (&'a str, fn(&mut Object), bool);
+    let cases: [Case<'_>; 7] = [
+        ("nothing", |_| {}, true),
+        ("its version", |live| live.version += 1, true),
+        (
+            "what it says of itself",
+            |live| live.fields["status"] = json!({}),
+            true,
+        ),
+        (
+            "it is another one",
+            |live| "other".clone_into(&mut live.uid),
+            false,
+        ),
+        (
+            "it goes",
+            |live| live.deleting = Some(OffsetDateTime::UNIX_EPOCH),
+            false,
+        ),
+        (
+            "what is wanted",
+            |live| live.fields["spec"]["path"] = json!("./elsewhere"),
+            false,
+        ),
+        (
+            "a window",
+            |live| live.fields["metadata"]["annotations"][MAINTENANCE] = json!("x"),
+            false,
+        ),
+    ];
+    let cluster = Cluster::working();
+    let before = Arc::new(cluster.objects[&cluster.install.sync].clone());
+    for (what, change, expected) in cases {
+        let mut now = before.as_ref().clone();
+        change(&mut now);
+        assert_eq!(is_as(&before, &Arc::new(now)), expected, "{what}");
     }
 }
 

@@ -4,9 +4,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
+use crate::agent::engine::argocd::PROBED_AT;
 use crate::agent::plan::state::{Child, OwnLook, OwnRead};
 use crate::agent::plan::tests::Cluster;
 use crate::clock::rfc3339;
+
+mod beside;
 
 const SECOND: Duration = Duration::SECOND;
 
@@ -62,6 +65,23 @@ fn each_root_is_asked_in_its_time_and_the_source_first() {
     ] {
         let cluster = asked(of_source, of_sync);
         assert_eq!(next(&cluster), expected, "{of_source:?} {of_sync:?}");
+    }
+}
+
+/// Argo CD looks by itself every minute or two: that it has not nobody else tells.
+#[test]
+fn the_root_application_is_looked_at_just_after_its_own_look_is_due() {
+    let mut cluster = Cluster::working_of(EngineKind::Argocd);
+    let (begun, every) = (cluster.now, cluster.install.policy.probe_every);
+    let live = cluster.objects.get_mut(&cluster.install.sync).unwrap();
+    live.fields["metadata"]["annotations"][PROBED_AT] = json!(rfc3339(begun));
+    live.fields["status"]["reconciledAt"] = json!(rfc3339(begun));
+    let observed = cluster.observed();
+    let due = argocd::AGAIN + SECOND;
+    for (ago, expected) in [(Duration::ZERO, due), (due - SECOND, due), (due, every)] {
+        let (install, history) = (&cluster.install, &cluster.history);
+        let looks = soonest(begun + ago, install, &observed, history);
+        assert_eq!(looks.map(|at| at - begun), Some(expected), "{ago}");
     }
 }
 
@@ -368,15 +388,23 @@ fn of_many_that_missed_their_project_a_few_are_asked_at_a_time() {
     assert_eq!(planned(&observed), 0, "there is no project to know of");
 }
 
-/// F33: while the root does not reach the Git host, the others need not be asked.
+/// F33: while the root does not reach the Git host, or has not said that it does, the others need not be asked.
 #[test]
 fn an_application_that_did_not_reach_the_git_host_is_asked_once_the_root_does() {
     let late = "code = DeadlineExceeded desc = context deadline exceeded";
     let id = ObjectId::new(Kind::Application, "argocd", "shop");
-    for (said, asked) in [(Some(late), false), (None, true)] {
+    for (said, answered, asked) in [
+        (Some(late), true, false),
+        (None, false, false),
+        (None, true, true),
+    ] {
         let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        let now = cluster.now;
         let root = cluster.install.sync.clone();
         let live = cluster.objects.get_mut(&root).unwrap();
+        let looked = if answered { now } else { now - SECOND };
+        live.fields["metadata"]["annotations"][PROBED_AT] = json!(rfc3339(now));
+        live.fields["status"]["reconciledAt"] = json!(rfc3339(looked));
         if let Some(message) = said {
             live.fields["status"]["conditions"] =
                 json!([{"type": "ComparisonError", "message": message}]);
@@ -385,7 +413,7 @@ fn an_application_that_did_not_reach_the_git_host_is_asked_once_the_root_does() 
         observed.children = Arc::new([(id.clone(), child(Some(("ComparisonError", late))))].into());
         let (steps, _) = probes(cluster.now, &cluster.install, &observed, &cluster.history);
         let below = steps.contains(&nudge(&id));
-        assert_eq!(below, asked, "{said:?}: {steps:?}");
+        assert_eq!(below, asked, "{said:?} {answered}: {steps:?}");
     }
 }
 

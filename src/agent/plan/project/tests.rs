@@ -1,5 +1,8 @@
 use super::*;
 
+mod keepsake;
+mod pods;
+
 #[test]
 fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
     let live = |name: &str| {
@@ -50,6 +53,29 @@ fn a_sync_object_at_work_says_nothing_of_itself() {
     assert_eq!(suspended, Some(Child::default()));
 }
 
+/// By it is told whether what one says of itself is of the present commit.
+#[test]
+fn a_kustomization_tells_the_revision_that_it_tried_last_and_a_release_does_not() {
+    for (kind, tried) in [
+        (Kind::Kustomization, "main@sha1:2"),
+        (Kind::HelmRelease, ""),
+    ] {
+        let live = json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(),
+            "metadata": {"name": "shop", "namespace": "apps"}, "spec": {},
+            "status": {
+                "lastAttemptedRevision": "main@sha1:2", "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        let expected = Child {
+            tried: tried.to_owned(),
+            ..Child::default()
+        };
+        let said = child(kind, &serde_json::from_value(live).unwrap());
+        assert_eq!(said, Some(expected));
+    }
+}
+
 /// W18: the engine answers within the second in which it is asked, and so do we.
 #[test]
 fn the_writer_is_the_engine_although_it_was_asked_or_mended_in_the_same_second_or_asked_later() {
@@ -65,6 +91,7 @@ fn the_writer_is_the_engine_although_it_was_asked_or_mended_in_the_same_second_o
     let ours = |second| entry(MANAGER, "Apply", second, &spec);
     let asks = |second| entry(MANAGER, "Update", second, &asked);
     let held = |second| entry(quarantine::MANAGER, "Update", second, &spec);
+    let kept = |second| entry(KEPT, "Apply", second, &spec);
     for (entries, writer) in [
         (json!([engine(5), held(5)]), "kustomize-controller"),
         (json!([held(5), engine(5)]), "kustomize-controller"),
@@ -72,6 +99,8 @@ fn the_writer_is_the_engine_although_it_was_asked_or_mended_in_the_same_second_o
         (json!([engine(5), ours(5), asks(5)]), "kustomize-controller"),
         (json!([ours(4), engine(5), asks(9)]), "kustomize-controller"),
         (json!([engine(5), ours(6), asks(5)]), MANAGER),
+        // Put back by us, whoever had it first.
+        (json!([engine(5), kept(6)]), MANAGER),
     ] {
         let live = json!({
             "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
@@ -97,12 +126,11 @@ fn the_writer_is_who_scaled_last_and_not_who_wrote_the_status() {
         },
         "spec": { "replicas": 0 },
     });
-    let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
-    assert_eq!(object.writer, "kubectl");
-    assert_eq!(
-        object.written.map(clock::rfc3339).as_deref(),
-        Some("2026-01-02T03:10:00.000Z")
-    );
+    let live: DynamicObject = serde_json::from_value(live).unwrap();
+    let at = Some(time::macros::datetime!(2026-01-02 03:10:00 UTC));
+    assert_eq!(written(Kind::Deployment, &live), at);
+    let object = object(Kind::Deployment, live);
+    assert_eq!((object.writer.as_str(), object.written), ("kubectl", at));
 }
 
 /// F29: whoever wrote something else later did not stop it.
@@ -200,6 +228,33 @@ fn an_object_tells_the_controller_that_owns_it_and_no_other_owner() {
     }
 }
 
+/// W19: of thousands of resources, those that may be the engine's, and those that it will prune.
+#[test]
+fn of_an_applications_resources_those_are_kept_that_are_read() {
+    let resource = |namespace: &str, extra: bool| {
+        let status = if extra { "OutOfSync" } else { "Synced" };
+        json!({
+            "group": "apps", "kind": "Deployment", "namespace": namespace, "name": "x",
+            "status": status, "requiresPruning": extra,
+        })
+    };
+    let kept = json!([
+        resource("argocd", false),
+        resource("shop", true),
+        resource("argocd", true)
+    ]);
+    let mut all = kept.clone();
+    all.as_array_mut()
+        .unwrap()
+        .insert(1, resource("shop", false));
+    let live = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "linesman", "namespace": "argocd"}, "status": {"resources": all},
+    });
+    let live = object(Kind::Application, serde_json::from_value(live).unwrap());
+    assert_eq!(live.fields["status"]["resources"], kept);
+}
+
 #[test]
 fn of_what_an_application_was_compared_with_its_source_is_kept() {
     let live = json!({
@@ -216,26 +271,30 @@ fn of_what_an_application_was_compared_with_its_source_is_kept() {
     );
 }
 
-/// Only what applies the catalog's objects marks them; whoever labels one by hand does not.
+/// Only what applies the catalog's objects marks them; whoever labels one by hand does not. We put a mark back as it was.
 #[test]
 fn a_mark_of_git_is_the_engines_own() {
     let label =
         json!({"f:metadata": {"f:labels": {".": {}, "f:kustomize.toolkit.fluxcd.io/name": {}}}});
     let id = json!({"f:metadata": {"f:annotations": {"f:argocd.argoproj.io/tracking-id": {}}}});
     let spec = json!({"f:spec": {"f:replicas": {}}});
-    for (manager, operation, fields, marked) in [
-        ("kustomize-controller", "Apply", &label, true),
-        ("kustomize-controller", "Update", &label, false),
-        ("kustomize-controller", "Apply", &spec, false),
-        ("kustomize-controller", "Apply", &id, false),
-        ("kubectl-label", "Update", &label, false),
-        (MANAGER, "Apply", &label, false),
-        ("argocd-controller", "Update", &id, true),
-        ("argocd-controller", "Apply", &id, true),
-        ("argocd-controller", "Update", &label, false),
-        ("argocd-application-controller", "Update", &id, true),
-        ("argocd-application-controller", "Update", &label, false),
-        ("kubectl-annotate", "Update", &id, false),
+    let (none, back, own) = ((false, false), (false, true), (true, true));
+    for (manager, operation, fields, (marked, vouched)) in [
+        ("kustomize-controller", "Apply", &label, own),
+        ("kustomize-controller", "Update", &label, none),
+        ("kustomize-controller", "Apply", &spec, none),
+        ("kustomize-controller", "Apply", &id, none),
+        ("kubectl-label", "Update", &label, none),
+        (MANAGER, "Apply", &label, back),
+        (MANAGER, "Apply", &id, back),
+        (MANAGER, "Apply", &spec, none),
+        (KEPT, "Apply", &label, back),
+        ("argocd-controller", "Update", &id, own),
+        ("argocd-controller", "Apply", &id, own),
+        ("argocd-controller", "Update", &label, none),
+        ("argocd-application-controller", "Update", &id, own),
+        ("argocd-application-controller", "Update", &label, none),
+        ("kubectl-annotate", "Update", &id, none),
     ] {
         let live = json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -243,8 +302,11 @@ fn a_mark_of_git_is_the_engines_own() {
                 {"manager": manager, "operation": operation, "time": "2026-01-02T03:00:00Z", "fieldsV1": fields},
             ]},
         });
-        let object = object(Kind::Deployment, serde_json::from_value(live).unwrap());
-        assert_eq!(object.marked, marked, "{manager} {operation} {fields}");
+        let live: DynamicObject = serde_json::from_value(live).unwrap();
+        let mut entries = live.metadata.managed_fields.iter().flatten();
+        let what = format!("{manager} {operation} {fields}");
+        assert_eq!(entries.any(vouches), vouched, "{what}");
+        assert_eq!(object(Kind::Deployment, live).marked, marked, "{what}");
     }
 }
 
@@ -292,58 +354,5 @@ fn a_binding_that_argo_cd_reconciles_is_gits_and_written_by_it() {
         });
         let object = object(kind, serde_json::from_value(live).unwrap());
         assert_eq!((object.writer.as_str(), object.marked), told, "{kind}");
-    }
-}
-
-/// F4, F5, F6: a Pod has containers beside the engine's own, as a mesh's, and some that ran before it.
-#[test]
-fn a_pod_tells_of_the_container_that_is_stopped() {
-    let status = |image: &str, reason: Option<&str>, code: Option<i64>| {
-        let state = match reason {
-            Some(reason) => json!({"waiting": {"reason": reason, "message": image}}),
-            None => json!({"running": {"startedAt": "2026-01-02T03:04:05Z"}}),
-        };
-        let ended = code.map(|code| json!({"exitCode": code, "reason": "Error"}));
-        json!({
-            "name": image, "image": image, "imageID": "", "ready": false, "restartCount": 1,
-            "state": state, "lastState": {"terminated": ended},
-        })
-    };
-    let creating = Some("ContainerCreating");
-    for (before, containers, expected) in [
-        (
-            vec![status("init", None, Some(0))],
-            vec![status("engine", Some("ImagePullBackOff"), None)],
-            ("engine", "ImagePullBackOff", None),
-        ),
-        (
-            vec![],
-            vec![
-                status("mesh", creating, Some(1)),
-                status("engine", Some("CrashLoopBackOff"), Some(2)),
-            ],
-            ("engine", "CrashLoopBackOff", Some(2)),
-        ),
-        (
-            vec![status("init", Some("CrashLoopBackOff"), Some(3))],
-            vec![status("engine", Some("PodInitializing"), None)],
-            ("init", "CrashLoopBackOff", Some(3)),
-        ),
-        (
-            vec![],
-            vec![status("engine", creating, None)],
-            ("engine", "ContainerCreating", None),
-        ),
-    ] {
-        let live = json!({
-            "metadata": {"name": "x", "namespace": "flux-system"},
-            "status": {"initContainerStatuses": before, "containerStatuses": containers},
-        });
-        let pod = pod(serde_json::from_value(live).unwrap());
-        let (reason, message) = pod.waiting.unwrap();
-        let code = pod.ended.map(|(code, _)| code);
-        let (image, why, ended) = expected;
-        assert_eq!((reason.as_str(), code), (why, ended));
-        assert_eq!((pod.image.as_str(), message.as_str()), (image, image));
     }
 }

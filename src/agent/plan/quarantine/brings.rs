@@ -259,7 +259,49 @@ mod tests {
             serde_json::json!({}),
             serde_json::json!({"inventory": {"entries": null}}),
         ] {
-            assert_eq!(Brings::of(&none).listed, None, "{none}");
+            let brings = Brings::of(&none);
+            assert_eq!((&brings.listed, brings.is_any()), (&None, false), "{none}");
+        }
+    }
+
+    /// With what it is done, and with what it has begun.
+    #[test]
+    fn how_far_it_is_is_told_by_both_of_its_revisions() {
+        for (tried, applied, done, at_work) in [
+            ("2", "2", Some("2"), false),
+            ("2", "1", None, true),
+            ("2", "", None, true),
+            ("", "1", None, false),
+            ("", "", None, false),
+        ] {
+            let brings = Brings::of(&serde_json::json!({
+                "lastAttemptedRevision": tried, "lastAppliedRevision": applied,
+            }));
+            let said = (brings.done(), brings.is_at_work());
+            assert_eq!(said, (done, at_work), "{tried} {applied}");
+        }
+    }
+
+    /// Both times are told in whole seconds: what came in the same one may have come after it.
+    #[test]
+    fn what_was_written_in_the_second_of_its_word_is_not_in_its_list_yet() {
+        let at = |second: i64| format!("2026-01-02T03:04:0{second}Z");
+        for (status, since, written, done) in [
+            ("True", Some(5), Some(4), true),
+            ("True", Some(5), Some(5), false),
+            ("True", Some(5), Some(6), false),
+            ("True", Some(5), None, true),
+            ("True", None, Some(4), true),
+            ("Unknown", Some(5), Some(4), false),
+            ("False", Some(5), Some(4), false),
+        ] {
+            let ready = serde_json::json!({
+                "type": "Ready", "status": status, "lastTransitionTime": since.map(at),
+            });
+            let brings = Brings::of(&serde_json::json!({"conditions": [ready]}));
+            let then = written.and_then(|second| parse_rfc3339(&at(second)));
+            let said = brings.is_done_since(then);
+            assert_eq!(said, done, "{status} {since:?} {written:?}");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::health::{pod_fault, pods_of, works};
 use crate::agent::plan::state::{History, Object, Observed};
-use crate::agent::plan::{argocd, health, witness};
+use crate::agent::plan::{argocd, health, undecodable, witness};
 use crate::bundle::{Kind, ObjectId};
 
 /// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits (a Deployment's
@@ -261,8 +261,10 @@ fn owed(
     let said = observed.objects.get(asked)?;
     let owed = history.owed_after(now, (asked, said), changed)?;
     let working = history.working_until(now, asked.kind, owed);
+    // One that could read none of a kind until a moment ago lists it again with a pause that has grown.
+    let hidden = || undecodable::blinds(observed, asked.kind);
     let blind = history.blind_until(now);
-    let blind = blind.filter(|_| asked.kind == Kind::HelmRelease);
+    let blind = blind.filter(|until| *until < now || hidden());
     Some(working.max(blind).map_or(owed, |until| until.max(owed)))
 }
 

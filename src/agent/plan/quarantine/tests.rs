@@ -9,9 +9,12 @@ use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
 
+mod again;
 mod ahead;
 mod below;
 mod dropped;
+mod lifted;
+mod needed;
 mod ordered;
 mod pruned;
 

@@ -47,6 +47,67 @@ argocd_redis_request_total 7
 }
 
 #[test]
+fn a_count_is_a_number_from_zero_on() {
+    for (text, expected) in [
+        ("0", Some(0)),
+        ("1.5e+06", Some(1_500_000)),
+        ("-1", None),
+        ("+Inf", None),
+        ("NaN", None),
+        ("many", None),
+    ] {
+        assert_eq!(count(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn only_pods_of_the_controller_that_run_and_can_be_reached_are_asked() {
+    let up = Pod {
+        app: CONTROLLER.to_owned(),
+        address: "10.0.0.1".to_owned(),
+        running: Some(at(0)),
+        ..Pod::default()
+    };
+    let with = |change: fn(&mut Pod)| {
+        let mut pod = up.clone();
+        change(&mut pod);
+        pod
+    };
+    let all = [
+        ("up", up.clone()),
+        ("another part's", with(|pod| REDIS.clone_into(&mut pod.app))),
+        ("goes", with(|pod| pod.deleting = true)),
+        ("begins", with(|pod| pod.running = None)),
+        ("has no address", with(|pod| pod.address.clear())),
+    ];
+    let pods = all.map(|(name, pod)| (name.to_owned(), Arc::new(pod)));
+    let observed = Observed {
+        pods: pods.into(),
+        ..Observed::default()
+    };
+    let asked = counted(CONTROLLER, &observed).map(|(name, _)| name);
+    assert_eq!(asked.collect::<Vec<_>>(), ["up"]);
+}
+
+#[test]
+fn what_is_said_of_a_redis_that_has_just_started_is_of_the_one_before() {
+    for (created, running, has) in [
+        (Some(0), None, true),
+        (Some(9), None, false),
+        (Some(0), Some(9), false),
+        (Some(10), None, false),
+        (None, None, false),
+    ] {
+        let pod = Pod {
+            created: created.map(at),
+            running: running.map(at),
+            ..Pod::default()
+        };
+        assert_eq!(has_run(&pod, at(9)), has, "{created:?} {running:?}");
+    }
+}
+
+#[test]
 fn what_failed_counts_from_the_last_answer_on() {
     let begun = Tally::begin("one", requests(5, 1), at(0));
     for (uid, next, heard, failed) in [
@@ -233,6 +294,33 @@ fn a_redis_of_others_is_reported() {
             .collect();
         let expected = (Class::RedisDown, REDIS.to_owned(), reported);
         assert_eq!(named, [expected], "{server}");
+    }
+}
+
+/// F55: what else is wrong with it is mended as ever, and what else the root complains of does not come from it.
+#[test]
+fn other_faults_are_told_beside_a_redis_that_hangs() {
+    let mut scene = Scene::of(&HUNG);
+    let root = scene.cluster.install.sync.clone();
+    let redis = deployment(&scene.cluster.install);
+    let beside = [
+        Finding::new(Class::ObjectAltered, &redis, "/spec/replicas"),
+        Finding::new(Class::GitUnreachable, &root, "ssh: handshake failed"),
+        Finding::new(Class::ArtifactUnreachable, &root, "i/o timeout"),
+    ];
+    let own = [
+        Finding::new(Class::GitUnreachable, &root, "i/o timeout"),
+        Finding::new(Class::RedisDown, &redis, "says so"),
+    ];
+    for (server, reported) in [("argocd-redis:6379", false), ("10.0.0.9:6379", true)] {
+        scene.live(Kind::ConfigMap, PARAMS)["data"]["redis.server"] = json!(server);
+        let Scene { cluster, observed } = &scene;
+        let mut found = [&own[..], &beside[..]].concat();
+        super::down(cluster.now, &cluster.install, observed, &mut found);
+        let hung = found.pop().unwrap();
+        let what = (hung.class, hung.object, hung.reported);
+        assert_eq!(what, (Class::RedisDown, redis.clone(), reported));
+        assert_eq!(found, beside, "{server}");
     }
 }
 

@@ -97,6 +97,29 @@ fn what_comes_behind_the_wait_for_pods_does_not_begin_it_anew() {
     }
 }
 
+/// What the catalog brought of these kinds nobody reconciles then.
+#[test]
+fn the_crds_of_the_engine_that_goes_are_told_and_not_those_of_the_one_that_comes() {
+    let argocd = ["applications", "applicationsets", "appprojects"];
+    let argocd = argocd.map(|plural| format!("{plural}.argoproj.io"));
+    let flux = [
+        "gitrepositories.source.toolkit.fluxcd.io",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+    ];
+    for (comes, expected) in [
+        (EngineKind::Flux, argocd.to_vec()),
+        (EngineKind::Argocd, flux.map(str::to_owned).to_vec()),
+    ] {
+        let change = began(comes.other(), comes, 1, start());
+        let crds = foreign_crds(&change, &install_of(comes)).into_iter();
+        let expected: Vec<ObjectId> = expected
+            .iter()
+            .map(|name| ObjectId::new(Kind::CustomResourceDefinition, "", name))
+            .collect();
+        assert_eq!(crds.collect::<Vec<_>>(), expected, "{comes}");
+    }
+}
+
 /// Those that are not known may fail, and then the other engine would have taken the place all the same. Those that fail are known
 /// beyond the bound, so that a catalog of more is no reason to go back as long as there is room for them.
 #[test]

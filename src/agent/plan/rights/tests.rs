@@ -74,15 +74,47 @@ fn a_rule_that_was_taken_is_named_with_its_verbs_objects_and_place() {
     assert!(all.ends_with("; 25 more") && all.len() < 1000, "{all}");
 }
 
-#[test]
-fn a_rule_allows_what_it_says_and_no_more() {
-    let right = |verb: &str, group: &str, resource: &str, part: &str, name: Option<&str>| Right {
+fn right(verb: &str, group: &str, resource: &str, part: &str, name: Option<&str>) -> Right {
+    Right {
         verb: verb.to_owned(),
         group: group.to_owned(),
         resource: resource.to_owned(),
         subresource: part.to_owned(),
         name: name.map(str::to_owned),
+    }
+}
+
+/// F19: the rights of one kind are asked for by one of them, and no other is taken for given by its answer.
+#[test]
+fn a_right_is_of_a_kind_by_all_but_its_name() {
+    let kind = right("get", "apps", "deployments", "", None);
+    for (other, same) in [
+        (right("get", "apps", "deployments", "", None), true),
+        (right("get", "apps", "deployments", "", Some("a")), true),
+        (right("list", "apps", "deployments", "", None), false),
+        (right("get", "", "deployments", "", None), false),
+        (right("get", "apps", "replicasets", "", None), false),
+        (right("get", "apps", "deployments", "scale", None), false),
+    ] {
+        assert_eq!(other.is_of(&kind), same, "{other:?}");
+    }
+}
+
+#[test]
+fn so_many_rights_are_named_and_the_others_counted() {
+    let told = |count: usize| {
+        let all = (0..count).map(|n| right("get", "", &format!("kind{n}"), "", None));
+        told(&BTreeMap::from([(Place::Cluster, all.collect())]))
     };
+    let six: Vec<String> = (0..TOLD)
+        .map(|n| format!("get kind{n} in the whole cluster"))
+        .collect();
+    assert_eq!(told(TOLD), six.join("; "));
+    assert_eq!(told(TOLD + 1), format!("{}; 1 more", six.join("; ")));
+}
+
+#[test]
+fn a_rule_allows_what_it_says_and_no_more() {
     let rule = |verbs: &str, groups: &str, resources: &str, names: &[&str]| {
         Rule::of(&json!({
             "verbs": [verbs], "apiGroups": [groups], "resources": [resources], "resourceNames": names,

@@ -11,7 +11,7 @@ pub const LINES: i64 = 40;
 /// Bytes of the answer.
 pub const BYTES: i64 = 64 << 10;
 /// What stands before a secret.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "passw",
     "passphrase",
     "secret",
@@ -20,6 +20,7 @@ const NAMES: [&str; 9] = [
     "credential",
     "apikey",
     "api_key",
+    "api-key",
     "private",
 ];
 /// Words of that length that are no name, no number and no digest are taken for a key.
@@ -122,7 +123,41 @@ fn is_key(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::agent::plan::Pod;
+    use crate::bundle::Kind;
+
+    #[test]
+    fn the_log_of_a_pod_of_the_controller_of_which_a_container_ended_is_read() {
+        let pod = |app: &str, ended: bool| Pod {
+            app: app.to_owned(),
+            ended: ended.then(|| (1, "Error".to_owned())),
+            ..Pod::default()
+        };
+        let name = "source-controller";
+        let pods = [
+            ("a", pod("another", true)),
+            ("b", pod(name, false)),
+            ("c", pod(name, true)),
+        ];
+        let observed = Observed {
+            pods: pods
+                .map(|(name, pod)| (name.to_owned(), Arc::new(pod)))
+                .into(),
+            ..Observed::default()
+        };
+        for (kind, name, expected) in [
+            (Kind::Deployment, name, Some("c")),
+            (Kind::StatefulSet, name, Some("c")),
+            (Kind::ServiceAccount, name, None),
+            (Kind::Deployment, "kustomize-controller", None),
+        ] {
+            let id = ObjectId::new(kind, "flux-system", name);
+            assert_eq!(crashed(&observed, &id), expected, "{kind} {name}");
+        }
+    }
 
     #[test]
     fn what_may_be_a_secret_is_not_told() {
@@ -151,6 +186,11 @@ mod tests {
                 "Authorization: Bearer ***",
             ),
             (
+                "authorization=Bearer hunter2 sent".to_owned(),
+                "authorization=*** *** sent",
+            ),
+            ("X-Api-Key: hunter2".to_owned(), "X-Api-Key: ***"),
+            (
                 "header Basic hunter2 sent".to_owned(),
                 "header Basic *** sent",
             ),
@@ -164,6 +204,14 @@ mod tests {
             (
                 "github.com/fluxcd/source-controller/internal/controller.Reconcile".to_owned(),
                 "github.com/fluxcd/source-controller/internal/controller.Reconcile",
+            ),
+            (
+                "k8s.io/client-go/tools/cache.Reflector2/internal/Handler.go".to_owned(),
+                "k8s.io/client-go/tools/cache.Reflector2/internal/Handler.go",
+            ),
+            (
+                "worker Http2Server closed".to_owned(),
+                "worker Http2Server closed",
             ),
         ] {
             assert_eq!(told(&line), [expected], "{line}");

@@ -57,6 +57,21 @@ fn events_about_an_object_and_its_pods_are_told_newest_first() {
     assert_eq!(told[0], expected);
 }
 
+/// F2: an account has Pods by the name that it shares with its controller; no other kind has any.
+#[test]
+fn events_of_pods_are_told_of_controllers_and_of_accounts() {
+    let all = [event("Pod", "source-controller-7f-x", 1, "x")];
+    for (kind, expected) in [
+        (Kind::Deployment, 1),
+        (Kind::StatefulSet, 1),
+        (Kind::ServiceAccount, 1),
+        (Kind::Service, 0),
+    ] {
+        let id = ObjectId::new(kind, "flux-system", "source-controller");
+        assert_eq!(events(start(), &id, &all).len(), expected, "{kind}");
+    }
+}
+
 #[test]
 fn what_is_told_is_bounded() {
     let long = "x".repeat(2_000);

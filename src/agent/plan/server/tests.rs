@@ -49,6 +49,8 @@ fn the_gate_is_shut_by_errors_by_late_answers_and_by_readyz() {
         let gate = mixed(well, failed, late).gate(at(0));
         assert_eq!(gate.is_shut(), shut, "{well} {failed} {late}: {gate:?}");
     }
+    let just_in_time = calls(&[(false, 2_000); 3]).gate(at(0));
+    assert_eq!(just_in_time, Gate::Open);
     for (said, shut) in [
         (&[Some(false)][..], false),
         (&[Some(false), Some(false)], true),

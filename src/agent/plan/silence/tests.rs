@@ -208,6 +208,48 @@ fn another_pod_and_another_object_owe_nothing_of_before() {
     assert_eq!(see(&mut mute, 91), Duration::ZERO, "by its own question");
 }
 
+/// W12: whether it has answered meanwhile is seen when the API server tells of it again.
+#[test]
+fn what_cannot_be_seen_owes_on_and_what_is_gone_owes_nothing() {
+    let mut mute = Mute::of(EngineKind::Flux);
+    let now = mute.first();
+    let observed = mute.cluster.observed();
+    let install = mute.cluster.install.clone();
+    mute.cluster.history.saw_silence(now, &install, &observed);
+    let before = mute.cluster.history.silent.clone();
+    assert!(before.contains_key(&mute.id));
+    for known in [false, true] {
+        let mut observed = observed.clone();
+        observed.objects.remove(&mute.id);
+        if !known {
+            observed.scopes.remove(&mute.id.kind);
+        }
+        let mut history = mute.cluster.history.clone();
+        history.saw_silence(now, &install, &observed);
+        let owes = history.silent.get(&mute.id);
+        let expected = before.get(&mute.id).filter(|_| !known);
+        assert_eq!(owes, expected, "{known}");
+    }
+}
+
+/// W18: of the moment of the change it is not known which version was asked.
+#[test]
+fn only_a_question_from_after_a_change_is_owed_for_it() {
+    let mut mute = Mute::of(EngineKind::Flux);
+    let sent = mute.first();
+    let (live, history) = (&mute.cluster.objects[&mute.id], &mute.cluster.history);
+    let now = sent + SECOND * 90;
+    for (changed, owed) in [
+        (None, true),
+        (Some(sent - SECOND), true),
+        (Some(sent), false),
+        (Some(sent + SECOND), false),
+    ] {
+        let since = history.owed_after(now, (&mute.id, live), changed);
+        assert_eq!(since.is_some(), owed, "{changed:?}");
+    }
+}
+
 /// Bounded by the install, however many there were.
 #[test]
 fn what_is_answered_or_gone_or_of_no_install_is_forgotten() {

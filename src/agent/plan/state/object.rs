@@ -107,3 +107,32 @@ pub struct Probe {
     pub sent: OffsetDateTime,
     pub answered: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::agent::plan::project;
+    use crate::bundle::Kind;
+
+    /// W8: what an apply found to be no difference is none until somebody wants something else of the object. Some kinds have no
+    /// generation.
+    #[test]
+    fn a_mark_is_of_one_object_as_it_is_wanted() {
+        for (generation, version, mark) in [
+            (1, "7", ("u".to_owned(), 1, 0)),
+            (1, "8", ("u".to_owned(), 1, 0)),
+            (2, "9", ("u".to_owned(), 2, 0)),
+            (0, "7", ("u".to_owned(), 0, 7)),
+            (0, "8", ("u".to_owned(), 0, 8)),
+        ] {
+            let live = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "x", "uid": "u", "generation": generation, "resourceVersion": version},
+            });
+            let live = serde_json::from_value(live).unwrap();
+            let live = project::object(Kind::ConfigMap, live);
+            assert_eq!(live.mark(), mark, "{generation} {version}");
+        }
+    }
+}

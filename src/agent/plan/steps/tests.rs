@@ -9,6 +9,8 @@ use crate::agent::plan::change::{Change, Place};
 use crate::agent::plan::state::Saved;
 use crate::agent::plan::tests::{Cluster, desired_of};
 
+mod altered;
+
 const SOURCES: &str = "gitrepositories.source.toolkit.fluxcd.io";
 const SYNCS: &str = "kustomizations.kustomize.toolkit.fluxcd.io";
 

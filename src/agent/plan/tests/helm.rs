@@ -143,6 +143,27 @@ fn a_helm_controller_that_does_not_answer_is_restarted() {
     assert_eq!(after(&cluster, SECOND * 91, 0), [restarted]);
 }
 
+/// F12: its Deployment is not available, or the one that it is asked with goes: then no answer is missed.
+#[test]
+fn a_helm_controller_that_could_not_answer_is_not_called_wedged() {
+    let wedged = |change: fn(&mut Cluster)| {
+        let mut cluster = asked();
+        change(&mut cluster);
+        let found = planned(&cluster, SECOND * 91, 0).findings;
+        found.iter().any(|f| f.class == Class::QueueWedged)
+    };
+    assert!(wedged(|_| {}));
+    assert!(!wedged(|cluster| {
+        let id = ObjectId::new(Kind::Deployment, "flux-system", HELM);
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["status"]["availableReplicas"] = json!(0);
+    }));
+    assert!(!wedged(|cluster| {
+        let live = cluster.objects.get_mut(&canary()).unwrap();
+        live.deleting = Some(cluster.now);
+    }));
+}
+
 /// F12: an answer is missed when it is due, not at the next look of all.
 #[test]
 fn an_answer_that_is_late_is_looked_for_then() {

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::agent::engine::REQUESTED_AT;
+use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, REQUESTED_AT};
 use crate::agent::plan::Class;
 use crate::agent::plan::tests::Cluster;
 use crate::clock::rfc3339;
@@ -76,6 +76,27 @@ fn the_silent_controller_of_what_may_not_be_mended_is_left() {
     cluster.now += Duration::seconds(60);
     let classes: Vec<_> = cluster.plan().findings.iter().map(|f| f.class).collect();
     assert_eq!(classes, [Class::QueueWedged]);
+}
+
+/// F18: a commit is told only where the engine wrote what cannot be read: what a person wrote is in none.
+#[test]
+fn what_cannot_be_read_is_a_commits_where_the_engine_wrote_it() {
+    for (writer, commit) in [
+        ("kustomize-controller", "main@sha1:1"),
+        ("kubectl-edit", ""),
+    ] {
+        let mut cluster = Cluster::working();
+        let id = cluster.unreadable("a");
+        let meta = &mut cluster.applications.get_mut(&id).unwrap()["metadata"];
+        meta["labels"] = json!({GIT_OWNER: "flux-system", GIT_OWNER_NAMESPACE: "flux-system"});
+        meta["managedFields"][0]["manager"] = json!(writer);
+        let found = cluster.plan().findings;
+        let said: Vec<_> = found
+            .iter()
+            .map(|f| (f.class, f.writer.as_str(), f.commit.as_str()))
+            .collect();
+        assert_eq!(said, [(Class::UndecodableObject, writer, commit)]);
+    }
 }
 
 #[test]

@@ -127,6 +127,42 @@ fn a_window_of_an_object_holds_back_neither_the_guard_nor_its_end_nor_a_question
     assert_eq!(later.len(), 2);
 }
 
+/// W24: a restart takes the Pods of one controller, and what has no Pods, but a controller's name, takes none.
+#[test]
+fn a_window_of_a_controller_holds_back_its_own_restart_and_nothing_of_others() {
+    let mut cluster = Cluster::working();
+    let (now, name) = (cluster.now, "source-controller");
+    let id = |kind, name: &str| ObjectId::new(kind, "flux-system", name);
+    let end = now + Duration::HOUR;
+    annotate(&mut cluster, &id(Kind::Deployment, name), MAINTENANCE, end);
+    let observed = cluster.observed();
+    let restart = || Action::RestartPods { before: now };
+    for (action, target, is_held) in [
+        (restart(), id(Kind::Deployment, name), true),
+        (restart(), id(Kind::ServiceAccount, name), true),
+        (
+            restart(),
+            id(Kind::Deployment, "kustomize-controller"),
+            false,
+        ),
+        (
+            restart(),
+            ObjectId::new(Kind::ServiceAccount, "elsewhere", name),
+            false,
+        ),
+        (Action::Apply, id(Kind::Service, name), false),
+    ] {
+        let step = Step {
+            action,
+            target,
+            cause: None,
+        };
+        let mut steps = vec![step.clone()];
+        hold_back(now, &observed, &mut steps);
+        assert_eq!(steps.is_empty(), is_held, "{step:?}");
+    }
+}
+
 /// W26: what is missing comes back, what was changed stays as it is, until the hub's wish is over.
 #[test]
 fn while_many_clusters_fail_alike_only_what_is_missing_is_put_back() {

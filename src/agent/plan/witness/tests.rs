@@ -128,6 +128,28 @@ fn one_is_asked_again_after_its_answer_and_five_minutes() {
     assert_eq!(steps(&planned(&cluster, vec![(target, witness)])), []);
 }
 
+/// A question from a time that a clock which was set back has yet to reach is asked anew. An answer is looked for when it is late.
+#[test]
+fn what_was_asked_ahead_of_the_clock_is_asked_anew_and_an_answer_looked_for_once() {
+    let cluster = working(&["notification-controller"]);
+    let (now, target) = (cluster.now, id(Kind::Receiver, "a"));
+    for (ago, answered, asks, missed) in [
+        (-1, false, 1, Some(92)),
+        (-1, true, 1, None),
+        (0, false, 0, Some(91)),
+        (0, true, 0, None),
+        (90, false, 0, Some(1)),
+        (91, false, 0, None),
+    ] {
+        let mut observed = cluster.observed();
+        let witness = asked(now, SECOND * ago, answered);
+        observed.witnesses.insert(target.clone(), witness);
+        let (steps, at) = probes(now, &cluster.install, &observed, &cluster.history);
+        let missed = missed.map(|seconds: i32| now + SECOND * seconds);
+        assert_eq!((steps.len(), at), (asks, missed), "{ago} {answered}");
+    }
+}
+
 /// On a cluster that is shared, what is not on the owner's list is not touched.
 #[test]
 fn what_is_not_covered_is_not_asked() {

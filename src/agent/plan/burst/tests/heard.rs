@@ -74,17 +74,40 @@ fn a_deletion_counts_until_the_object_is_there_again() {
     counted(&place, &["b"]);
 }
 
+/// W11: more than that is a burst long before, and what is over counts no more.
+#[test]
+fn a_deletion_is_remembered_for_a_while_and_so_many_of_them() {
+    let mut place = Place::new();
+    for (there, ago, left) in [
+        (1, KEPT - Duration::SECOND, 2),
+        (1, KEPT, 1),
+        (MAX_KEPT - 1, Duration::ZERO, MAX_KEPT),
+        (MAX_KEPT, Duration::ZERO, MAX_KEPT),
+    ] {
+        place.hear("a", Some(live("a", ROOT)));
+        let at = place.cluster.now - ago;
+        let all = (0..there).map(|n| (app(&format!("d{n}")), at));
+        place.seen.deletions = Arc::new(all.collect());
+        place.delete("a", ROOT);
+        assert_eq!(place.seen.deletions.len(), left, "{there} {ago}");
+    }
+}
+
 /// W11: a deletion more than ten seconds after a commit is not the commit's wish, though it may look so by the whole seconds of the API
-/// server. Those tell of one that is heard late, after a gap, and of no other.
+/// server. Those tell of one that is heard late, after a gap, and of no other. A commit of two minutes ago is over.
 #[test]
 fn a_deletion_goes_by_when_it_is_heard_unless_that_is_late() {
     let now = Place::new().cluster.now;
     let ago = |seconds: i64| now - Duration::seconds(seconds);
-    for (done_at, began, wish) in [
-        (9, 0, false),
-        (9, 10, false),
-        (9, 11, true),
-        (30, 15, false),
+    for (moved, done_at, began, wish) in [
+        (9, 9, 0, true),
+        (10, 9, 0, false),
+        (12, 9, 0, false),
+        (12, 9, 10, false),
+        (12, 9, 11, true),
+        (12, 30, 15, false),
+        (119, 9, 11, true),
+        (120, 9, 11, false),
     ] {
         let mut seen = Observed::default();
         let fate = Fate {
@@ -96,8 +119,191 @@ fn a_deletion_goes_by_when_it_is_heard_unless_that_is_late() {
             ..Child::default()
         };
         Arc::make_mut(&mut seen.children).insert(app("owner"), owner);
-        seen.moved.insert(app("owner"), ago(12));
-        let is = takes_away(&seen, &app("owner"), (Some(ago(began)), now));
-        assert_eq!(is, wish, "done {done_at}, began {began}");
+        let mut root = live(ROOT, ROOT);
+        root["status"]["conditions"][0]["lastTransitionTime"] = json!(rfc3339(ago(done_at)));
+        seen.objects.insert(app(ROOT), Arc::new(observed(root)));
+        for owner in [app("owner"), app(ROOT)] {
+            seen.moved.insert(owner.clone(), ago(moved));
+            let is = takes_away(&seen, &owner, (Some(ago(began)), now));
+            assert_eq!(is, wish, "{owner}: {moved}, done {done_at}, began {began}");
+        }
+    }
+}
+
+/// A Kustomization as the watch of the install tells of it.
+fn observed(live: Value) -> Object {
+    project::object(Kind::Kustomization, serde_json::from_value(live).unwrap())
+}
+
+/// Its end took with it what it brought.
+#[test]
+fn a_kustomization_that_is_not_known_is_gone_unless_not_all_are_known() {
+    let now = OffsetDateTime::UNIX_EPOCH;
+    for (cut, wish) in [
+        (None, true),
+        (Some(Kind::HelmRelease), true),
+        (Some(Kind::Kustomization), false),
+    ] {
+        let seen = Observed {
+            cut: cut.into_iter().collect(),
+            ..Observed::default()
+        };
+        assert_eq!(takes_away(&seen, &app("a"), (None, now)), wish, "{cut:?}");
+    }
+}
+
+#[test]
+fn a_root_is_done_with_something_new_when_it_rests_again() {
+    let mut live = live(ROOT, ROOT);
+    let rests = observed(live.clone());
+    live["status"] = applying();
+    let works = observed(live);
+    for (before, after, done) in [
+        (&works, &rests, true),
+        (&rests, &rests, false),
+        (&works, &works, false),
+        (&rests, &works, false),
+    ] {
+        assert_eq!(root_moved(Kind::Kustomization, before, after), done);
+    }
+}
+
+/// W44: by another one a list after a gap tells that its owner was at work meanwhile, and what began later goes by itself.
+#[test]
+fn a_course_is_another_one_after_each_work_on_something_new_and_says_when_that_was_done() {
+    let time = |second: u8| format!("2026-01-02T03:04:{second:02}Z");
+    let whole = json!({"status": {
+        "observedGeneration": 1, "lastAttemptedRevision": "1", "lastAppliedRevision": "1",
+        "conditions": [
+            {"type": "Healthy", "status": "True", "lastTransitionTime": time(4)},
+            {"type": "Ready", "status": "True", "lastTransitionTime": time(5)},
+        ],
+        "sync": {"revision": "1", "revisions": ["1"]}, "operationState": {"finishedAt": time(6)},
+    }});
+    for (kind, second) in [(Kind::Kustomization, 5), (Kind::Application, 6)] {
+        let (before, done_at) = course(kind, &whole);
+        assert_eq!(done_at, parse_rfc3339(&time(second)), "{kind}");
+        let is_another = |pointer: &str| {
+            let mut later = whole.clone();
+            *later.pointer_mut(pointer).unwrap() = json!("2");
+            course(kind, &later).0 != before
+        };
+        for (pointer, of) in [
+            ("/status/observedGeneration", Some(Kind::Kustomization)),
+            ("/status/lastAttemptedRevision", Some(Kind::Kustomization)),
+            ("/status/lastAppliedRevision", Some(Kind::Kustomization)),
+            ("/status/sync/revision", Some(Kind::Application)),
+            ("/status/sync/revisions", Some(Kind::Application)),
+            ("/status/conditions", None),
+        ] {
+            assert_eq!(is_another(pointer), of == Some(kind), "{kind} {pointer}");
+        }
+    }
+}
+
+/// W44: else the one that was read first would make it look as if it had been at work in between.
+#[test]
+fn a_root_says_the_same_by_its_own_watch_as_by_that_of_what_it_brought() {
+    let time = "2026-01-02T03:04:05Z";
+    let mut sync = live(ROOT, ROOT);
+    sync["status"] = applying();
+    sync["status"]["conditions"][1]["lastTransitionTime"] = json!(time);
+    let root = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "linesman", "namespace": "argocd"},
+        "status": {
+            "sync": {"status": "OutOfSync", "revision": "2"},
+            "operationState": {"phase": "Succeeded", "finishedAt": time},
+            "resources": [{
+                "group": "argoproj.io", "kind": "Application", "namespace": "argocd", "name": "shop",
+                "status": "OutOfSync", "requiresPruning": true,
+            }],
+        },
+    });
+    let shop = ObjectId::new(Kind::Application, "argocd", "shop");
+    for (kind, live, moving, takes) in [
+        (Kind::Kustomization, sync, true, BTreeSet::new()),
+        (Kind::Application, root, false, BTreeSet::from([shop])),
+    ] {
+        let live: DynamicObject = serde_json::from_value(live).unwrap();
+        let beside = Fate::of("argocd", kind, &live);
+        let expected = Fate {
+            moving,
+            takes,
+            done: beside.done,
+            done_at: parse_rfc3339(time),
+            ..Fate::default()
+        };
+        let own = Fate::of_root(kind, &project::object(kind, live));
+        assert_eq!(own, expected, "{kind}");
+        let same = [beside.moving == own.moving, beside.takes == own.takes];
+        assert_eq!((same, beside.done_at), ([true; 2], own.done_at), "{kind}");
+    }
+}
+
+fn one(id: &ObjectId, fate: Fate) -> Observed {
+    let child = Child {
+        fate,
+        ..Child::default()
+    };
+    Observed {
+        children: Arc::new([(id.clone(), child)].into()),
+        ..Observed::default()
+    }
+}
+
+/// W44: a watch tells of the work itself, and what that left behind is nothing new.
+#[test]
+fn work_that_nobody_saw_counts_where_a_list_tells_of_it() {
+    let now = OffsetDateTime::UNIX_EPOCH;
+    let fate = |done| Fate {
+        done,
+        ..Fate::default()
+    };
+    let release = ObjectId::new(Kind::HelmRelease, "apps", "a");
+    for (what, id, done, listed, counts) in [
+        ("another course", app("a"), 2, true, true),
+        ("the same", app("a"), 1, true, false),
+        ("by a watch", app("a"), 2, false, false),
+        ("a release", release, 2, true, false),
+    ] {
+        let mut seen = one(&id, fate(1));
+        let after = fate(done);
+        if listed {
+            note_listed(&mut seen, &id, (Some(&after), false), now);
+        } else {
+            note(&mut seen, &id, Some(&after), now);
+        }
+        let counted = counts.then_some((id, now)).into_iter();
+        let counted: BTreeMap<ObjectId, OffsetDateTime> = counted.collect();
+        assert_eq!(seen.moved, counted, "{what}");
+    }
+}
+
+#[test]
+fn a_list_says_whose_wish_an_end_is() {
+    let now = OffsetDateTime::UNIX_EPOCH;
+    let id = app("a");
+    let there = Fate {
+        pinned: true,
+        prunes: true,
+        owner: Some(app(ROOT)),
+        ..Fate::default()
+    };
+    let goes = Fate {
+        dying: true,
+        ..there.clone()
+    };
+    for (fate, wish) in [
+        (Some(&goes), false),
+        (Some(&goes), true),
+        (None, false),
+        (None, true),
+    ] {
+        let mut seen = one(&id, there.clone());
+        note_listed(&mut seen, &id, (fate, wish), now);
+        let counted = (!wish).then_some((id.clone(), now)).into_iter();
+        let counted: BTreeMap<ObjectId, OffsetDateTime> = counted.collect();
+        assert_eq!(*seen.deletions, counted, "{fate:?}");
     }
 }

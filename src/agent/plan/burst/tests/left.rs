@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::plan::find::FRESH;
+use crate::agent::plan::state::{Answer, Scope};
 
 const RIGHTS: [&str; 2] = [
     "cluster-reconciler-flux-system",
@@ -114,6 +115,28 @@ fn what_began_later_or_before_the_adoption_was_no_guards() {
         let history = &place.cluster.history;
         let on = is_on(&place.cluster.install, &place.seen, history);
         assert_eq!(on, guarded, "{adopted} {since}");
+    }
+}
+
+/// W5: that the engine lacks them has to be known, or what somebody deleted long ago would cost it the rest.
+#[test]
+fn rights_of_which_nothing_is_told_were_taken_by_no_guard() {
+    for (answered, answer, guarded) in [
+        (true, Answer::Whole, true),
+        (false, Answer::Whole, false),
+        (true, Answer::Refused, false),
+    ] {
+        let mut place = Place::new();
+        place.without(&RIGHTS);
+        let answered = answered.then_some(place.cluster.now);
+        let scope = Scope { answered, answer };
+        place.seen.scopes.insert(Kind::ClusterRoleBinding, scope);
+        for name in ["a", "b", "c"] {
+            place.goes(name, "2026-01-02T03:04:05Z", |_| {});
+        }
+        let history = &place.cluster.history;
+        let on = is_on(&place.cluster.install, &place.seen, history);
+        assert_eq!(on, guarded, "{answered:?} {answer:?}");
     }
 }
 

@@ -287,6 +287,29 @@ fn what_rests_holds_up_what_comes_after_it_but_on_the_way_back() {
 }
 
 #[test]
+fn a_change_goes_on_while_nobody_is_at_work_on_what_it_alters() {
+    let service = service();
+    let [one, other] = ["source-controller", "kustomize-controller"].map(deployment);
+    let at_rest = |cluster: &Cluster| {
+        let findings = cluster.plan().findings;
+        is_at_rest(cluster.now, &cluster.observed(), &findings)
+    };
+    let cases: [(&[&ObjectId], bool); 3] = [
+        (&[], false),
+        // It is as it is to be.
+        (&[&other], false),
+        (&[&service], true),
+    ];
+    for (rest, expected) in cases {
+        let cluster = changing(false, &[&service, &one], rest);
+        assert_eq!(at_rest(&cluster), expected, "{rest:?}");
+        let acts_on = (!expected).then(|| ("apply", service.clone()));
+        let acts_on: BTreeSet<_> = acts_on.into_iter().collect();
+        assert_eq!(acts(&cluster), acts_on, "{rest:?}");
+    }
+}
+
+#[test]
 fn a_change_goes_on_with_its_first_stage_and_what_is_no_part_of_the_manifest() {
     let id = |kind, name| ObjectId::new(kind, "flux-system", name);
     let crd = ObjectId::new(Kind::CustomResourceDefinition, "", "buckets");

@@ -119,6 +119,23 @@ fn a_fault_of_the_catalog_is_an_old_one_only_as_the_version_before_said_it() {
     assert!(!is_old(&cluster));
 }
 
+/// The root whose fault is known is not all that has to work.
+#[test]
+fn the_engine_does_not_work_while_the_other_root_goes_or_fails() {
+    let mut cluster = Cluster::working();
+    let (source, sync) = (cluster.install.source.clone(), cluster.install.sync.clone());
+    says(&mut cluster, &sync, "BuildFailed");
+    let live = cluster.objects.get_mut(&sync).unwrap();
+    live.fields["status"]["lastAttemptedRevision"] = json!("main@sha1:0");
+    notes(&mut cluster);
+    assert!(judged(&cluster).1.is_some());
+    cluster.objects.get_mut(&source).unwrap().deleting = Some(cluster.now);
+    assert_eq!(judged(&cluster).1, None, "it goes");
+    cluster.objects.get_mut(&source).unwrap().deleting = None;
+    says(&mut cluster, &source, "GitOperationFailed");
+    assert_eq!(judged(&cluster).1, None, "it fails of something else");
+}
+
 /// One team's object could not be applied before; the new version applies nothing any more, and says so by the same reason.
 #[test]
 fn a_fault_of_another_object_is_the_new_versions_although_its_reason_was_there_before() {
@@ -169,6 +186,22 @@ fn words_without_a_name_are_the_new_versions_for_another_commit_and_once_the_roo
     assert!(is_old(&cluster));
 }
 
+/// What another root complains of is no fault of the one that is well.
+#[test]
+fn a_root_that_is_well_again_is_so_while_another_one_fails() {
+    let mut cluster = Cluster::working();
+    let (source, sync) = (cluster.install.source.clone(), cluster.install.sync.clone());
+    says(&mut cluster, &sync, "BuildFailed");
+    notes(&mut cluster);
+    says(&mut cluster, &sync, "");
+    says(&mut cluster, &source, "VerificationError");
+    recovers(&mut cluster);
+    says(&mut cluster, &source, "");
+    says(&mut cluster, &sync, "BuildFailed");
+    let (progress, _) = judged(&cluster);
+    assert!(matches!(progress, Progress::Failed(_)), "{progress:?}");
+}
+
 /// Argo CD names none of the objects that it could not apply.
 #[test]
 fn a_failed_operation_is_an_old_fault_only_of_the_same_commit() {
@@ -195,6 +228,7 @@ fn a_failed_operation_is_an_old_fault_only_of_the_same_commit() {
     let live = cluster.objects.get_mut(&sync).unwrap();
     live.fields["status"]["operationState"]["phase"] = json!("Running");
     recovers(&mut cluster);
+    notes(&mut cluster);
     fails(&mut cluster, "2");
     assert!(is_old(&cluster));
     let live = cluster.objects.get_mut(&sync).unwrap();

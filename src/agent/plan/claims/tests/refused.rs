@@ -123,7 +123,7 @@ fn another_refusal_gives_up_nothing() {
     for (case, change) in cases {
         let mut cluster = taken();
         change(cluster.objects.get_mut(&controller()).unwrap());
-        assert_eq!(given(&refused_by(&cluster, &refusal)), NOTHING, "{case}");
+        assert_untouched(&refused_by(&cluster, &refusal), case);
     }
     let another = said("web");
     for message in [
@@ -132,8 +132,46 @@ fn another_refusal_gives_up_nothing() {
         "Kustomization.kustomize.toolkit.fluxcd.io \"flux-system\" is invalid: spec.path: Invalid value",
         "CustomResourceDefinition.apiextensions.k8s.io \"gitrepositories.source.toolkit.fluxcd.io\" is invalid: spec: x",
     ] {
-        let plan = refused_by(&taken(), message);
-        assert_eq!(given(&plan), NOTHING, "{message}");
+        assert_untouched(&refused_by(&taken(), message), message);
+    }
+}
+
+/// Neither is anything given up, nor is the engine asked to try again, which would be refused once more.
+fn assert_untouched(plan: &Plan, what: &str) {
+    let against = plan.steps.iter().filter(|step| step.cause.is_some());
+    let against: Vec<&Step> = against.collect();
+    assert_eq!(against, [] as [&Step; 0], "{what}");
+}
+
+/// Argo CD patches by itself what it was not told to apply at the server: there our fields are in nobody's way.
+#[test]
+fn what_argo_cd_is_refused_is_given_up_only_where_it_applies_at_the_server() {
+    let id = ObjectId::new(Kind::Deployment, "argocd", "argocd-repo-server");
+    for (options, gives) in [
+        (json!(null), false),
+        (json!(["RespectIgnoreDifferences=true"]), false),
+        (
+            json!(["RespectIgnoreDifferences=true", "ServerSideApply=true"]),
+            true,
+        ),
+    ] {
+        let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["spec"]["syncPolicy"]["syncOptions"] = options.clone();
+        let finding = Finding::new(Class::ApplyFailed, &root, invalid(&id));
+        let (install, observed) = (&cluster.install, cluster.observed());
+        let steps = refused(
+            cluster.now,
+            install,
+            &observed,
+            &cluster.history,
+            &[finding],
+        );
+        let steps = steps.iter().map(|s| (s.action.as_str(), &s.target));
+        let expected = [("relinquish", &id), ("nudge", &root)];
+        let expected: &[_] = if gives { &expected } else { &[] };
+        assert_eq!(steps.collect::<Vec<_>>(), expected, "{options}");
     }
 }
 
@@ -168,6 +206,8 @@ fn a_vain_attempt_is_spaced() {
             .push(now);
     }
     assert_eq!(given(&refused_by(&cluster, &message)), NOTHING);
-    cluster.now += Duration::seconds(31);
+    cluster.now += Duration::seconds(29);
+    assert_eq!(given(&refused_by(&cluster, &message)), NOTHING);
+    cluster.now += Duration::seconds(1);
     assert_eq!(given(&refused_by(&cluster, &message)), [&controller()]);
 }

@@ -390,4 +390,58 @@ fn a_root_that_follows_another_branch_differs_and_one_that_is_pinned_is_stopped(
         });
         assert_eq!(said, [(expected.0, expected.1.to_owned())]);
     }
+    // What else somebody altered of a root that he stopped is put back.
+    let said = told(EngineKind::Argocd, |cluster| {
+        let sync = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&sync).unwrap();
+        live.fields["spec"]["source"]["targetRevision"] = json!(pinned);
+        live.fields["spec"]["source"]["path"] = json!("elsewhere");
+        "kubectl".clone_into(&mut live.writer);
+    });
+    let classes: Vec<Class> = said.iter().map(|(class, _)| *class).collect();
+    assert_eq!(classes, [Class::SuspendedByHuman, Class::SourceAltered]);
+    assert_eq!(said[1].1, "differs at /spec/source/path");
+}
+
+/// F10, F12: what Git may have of it is known only from a snapshot, and what an apply found to be no difference is none. Then the
+/// controller is restarted.
+#[test]
+fn a_controller_that_does_not_answer_is_useless_only_by_a_difference_that_is_known() {
+    type Case<'a> = (&'a str, fn(&mut Cluster, &ObjectId), bool);
+    let cases: [Case<'_>; 3] = [
+        ("somebody added to it", |_, _| {}, true),
+        (
+            "Git has it in a form that is not known",
+            |cluster, id| cluster.install.wanted.get_mut(id).unwrap().git_owned = true,
+            false,
+        ),
+        (
+            "an apply changed nothing",
+            |cluster, id| {
+                let mark = cluster.objects[id].mark();
+                cluster.history.settled.insert(id.clone(), mark);
+            },
+            false,
+        ),
+    ];
+    for (what, change, is_useless) in cases {
+        let mut cluster = Cluster::working();
+        let sync = cluster.install.sync.clone();
+        let controller = cluster.install.controller(&sync);
+        let live = cluster.objects.get_mut(&controller).unwrap();
+        let container = "/spec/template/spec/containers/0";
+        live.fields.pointer_mut(container).unwrap()["env"] =
+            json!([{"name": "HTTPS_PROXY", "value": "http://proxy.test"}]);
+        "kubectl".clone_into(&mut live.writer);
+        change(&mut cluster, &controller);
+        let mut found = [Finding::new(Class::QueueWedged, &sync, "has no answer")];
+        let (install, observed) = (&cluster.install, cluster.observed());
+        useless(install, &observed, &cluster.history, &mut found);
+        let expected = if is_useless {
+            (Class::ReadyButUseless, &controller)
+        } else {
+            (Class::QueueWedged, &sync)
+        };
+        assert_eq!((found[0].class, &found[0].object), expected, "{what}");
+    }
 }

@@ -5,6 +5,7 @@ use time::macros::datetime;
 
 use super::*;
 use crate::agent::Desired;
+use crate::agent::engine::argocd::PRUNES;
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::tests::{Cluster, desired_of};
 use crate::bundle::Kind;
@@ -208,6 +209,66 @@ fn a_day_in_which_nobody_could_or_did_try_does_not_count() {
     }
 }
 
+/// W10, W11: without a finalizer it goes at once, a moment before its CRD does, or among others of which the guard is told. By a clock
+/// that was set back since, it went later than now.
+#[test]
+fn what_went_together_with_its_crd_or_with_many_others_is_kept() {
+    let crd = ObjectId::crd_of(Kind::Application);
+    let id = ObjectId::new(Kind::Application, "argocd", "by-hand");
+    let keepsake = Arc::new(json!({"metadata": {"name": "by-hand"}}));
+    let (second, none) = (Duration::SECOND, Duration::ZERO);
+    for (is_dead, many, ago, kept) in [
+        (false, false, none, false),
+        (true, false, TOGETHER, true),
+        (true, false, TOGETHER + second, false),
+        (true, false, -TOGETHER, true),
+        (false, true, burst::TOGETHER, true),
+        (false, true, burst::TOGETHER + second, false),
+    ] {
+        let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        let now = cluster.now;
+        if many {
+            let root = cluster.install.sync.clone();
+            let live = cluster.objects.get_mut(&root).unwrap();
+            live.deleting = Some(now);
+            live.finalizers = vec![PRUNES.to_owned()];
+        }
+        let mut observed = cluster.observed();
+        if is_dead {
+            observed.objects.remove(&crd);
+        }
+        let lost = (now - ago, Arc::clone(&keepsake));
+        observed.lost = Arc::new([(id.clone(), lost)].into());
+        let mut history = History::default();
+        let more = history.mourn(now, &cluster.install, &observed);
+        let what = format!("{is_dead} {many} {ago}");
+        let expected: BTreeSet<ObjectId> = kept.then(|| crd.clone()).into_iter().collect();
+        assert_eq!(more, expected, "{what}");
+        assert_eq!(history.saved.contains_key(&crd), kept, "{what}");
+    }
+}
+
+/// W44: what is on record as tried has its day from then on, however the try ends.
+#[test]
+fn all_that_died_is_tried_from_its_own_first_try_on() {
+    let now = datetime!(2026-01-02 03:04:05 UTC);
+    let crd = ObjectId::crd_of(Kind::Application);
+    let named = |name: &str| {
+        let meta = json!({"namespace": "n", "name": name});
+        Saved::new(json!({"metadata": meta}), now)
+    };
+    let mut history = History::default();
+    let mut expected = Vec::new();
+    for (name, at) in [("a", now), ("b", now + AGAIN)] {
+        history.died(&crd, vec![named(name)]);
+        assert!(history.is_first_try(&crd));
+        history.tries(at, &crd);
+        assert!(!history.is_first_try(&crd));
+        expected.push(tried(&named(name), at));
+        assert_eq!(history.saved[&crd], expected);
+    }
+}
+
 /// An agent that ends meanwhile would leave a record that looks as if nobody had tried; and nobody has, however often it was put off.
 #[test]
 fn what_is_not_on_record_is_put_off_for_a_moment() {
@@ -245,6 +306,7 @@ fn what_died_with_an_engine_that_is_no_longer_wanted_is_forgotten() {
     let mut history = History::default();
     for crd in [&own, &other] {
         history.died(crd, vec![saved("x", now)]);
+        history.put_off(now, crd);
     }
     // One takes the other's place, and may have to give it back.
     desired.install.change = Some(Change {
@@ -262,6 +324,8 @@ fn what_died_with_an_engine_that_is_no_longer_wanted_is_forgotten() {
     assert_eq!(history.leave(&of(&desired)), BTreeSet::new());
     desired.install.change = None;
     assert_eq!(history.leave(&of(&desired)), [other].into());
+    let later = now + UNRECORDED;
+    assert_eq!(history.restore_after, [(own.clone(), later)].into());
     assert_eq!(history.saved, [(own, vec![saved("x", now)])].into());
     assert_eq!(history.leave(&of(&desired)), BTreeSet::new());
 }

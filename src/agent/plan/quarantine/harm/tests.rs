@@ -14,6 +14,8 @@ use crate::wire::api::EngineKind;
 
 mod anew;
 mod beside;
+mod blamed;
+mod runs;
 
 const BINDING: &str = "cluster-reconciler-flux-system";
 const PARAMS: &str = "argocd-cmd-params-cm";

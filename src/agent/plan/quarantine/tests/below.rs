@@ -300,3 +300,56 @@ fn what_its_version_does_without_is_let_go() {
     let still = planned(&cluster, &Below::done(NEXT, &[]));
     assert_eq!(writes(&still), [("create", "allow-egress")]);
 }
+
+/// W5: what else of the catalog is applied has nothing to do with the engine, and nothing of that is held for it.
+#[test]
+fn only_one_that_brings_something_of_the_engine_is_at_work_on_it() {
+    let cluster = owned_below();
+    let all: Vec<ObjectId> = cluster.install.wanted.keys().cloned().collect();
+    let others = all.iter().filter(|id| **id != policy());
+    for (without, at_work) in [(others.cloned().collect(), true), (all.clone(), false)] {
+        let below = Below {
+            without,
+            ..Below::at_work()
+        };
+        let seen = seen(&cluster, &below);
+        assert_eq!(is_at_work(&cluster.install, &seen), at_work);
+    }
+}
+
+/// W19: for a moment two may have it in their lists, as it is moved from one to the other.
+#[test]
+fn an_object_is_of_the_one_that_its_labels_name_where_that_lists_it() {
+    let cluster = owned_below();
+    let (sync, id) = (&cluster.install.sync, policy());
+    let other = ObjectId::new(Kind::Kustomization, "apps", "engine");
+    let says = |lists: bool| {
+        let entries = lists.then(|| json!({"id": entry(&id)}));
+        let entries: Vec<Value> = entries.into_iter().collect();
+        json!({"entries": entries})
+    };
+    let child = |lists: bool| Child {
+        brings: Some(Arc::new(Brings::of(&json!({"inventory": says(lists)})))),
+        ..Child::default()
+    };
+    for (of_named, of_other, of_root, by, listed) in [
+        (true, true, true, &engine(), Some(&other)),
+        (true, false, true, &engine(), Some(&engine())),
+        (false, true, true, &other, Some(&other)),
+        (false, false, true, sync, Some(sync)),
+        (false, false, false, &engine(), None),
+    ] {
+        let mut seen = cluster.observed();
+        let children = [
+            (engine(), child(of_named)),
+            (other.clone(), child(of_other)),
+        ];
+        seen.children = Arc::new(children.into());
+        let root = Arc::make_mut(seen.objects.get_mut(sync).unwrap());
+        root.fields["status"]["inventory"] = says(of_root);
+        let install = &cluster.install;
+        let said = (owner(install, &seen, &id), lister(install, &seen, &id));
+        let expected = (by.clone(), listed.cloned());
+        assert_eq!(said, expected, "{of_named} {of_other} {of_root}");
+    }
+}

@@ -3,6 +3,7 @@
 use super::*;
 use crate::agent::plan::MAINTENANCE;
 use crate::agent::plan::history::Outcome;
+use crate::agent::plan::tests::{install, start};
 
 pub(super) const NAME: &str = "source-controller";
 
@@ -94,6 +95,37 @@ fn an_order_is_for_what_was_held_by_then() {
     scaled_to_zero(&mut cluster);
     cluster.now += Duration::hours(1);
     assert_eq!(writes(&cluster.plan()), []);
+}
+
+/// It means what began before it, and what began at a time that is yet to come, for the clock was set back since.
+#[test]
+fn a_hold_that_begins_at_this_very_moment_is_no_older_than_an_order_of_before() {
+    let (now, mut policy) = (start(), install().policy);
+    let at = |seconds: i64| now + Duration::seconds(seconds);
+    for (since, obeyed, meant) in [
+        (-9, None, true),
+        (-5, None, true),
+        (-4, None, false),
+        (0, None, false),
+        (1, None, true),
+        (-9, Some(-6), true),
+        (-9, Some(-5), false),
+        (-9, Some(-4), false),
+    ] {
+        let hold = Hold {
+            revision: "main@sha1:2".to_owned(),
+            since: rfc3339(at(since)),
+            reason: String::new(),
+            attempt: 1,
+            lifted: None,
+            order: obeyed.map(|seconds| rfc3339(at(seconds))),
+            removal: false,
+        };
+        policy.lift_before = Some(at(-5));
+        let expected = policy.lift_before.filter(|_| meant);
+        let order = hold.ordered(now, &policy);
+        assert_eq!(order, expected, "{since} {obeyed:?}");
+    }
 }
 
 /// It would be pruned at once.

@@ -192,3 +192,21 @@ fn what_is_taken_over_is_not_missed_in_the_list_of_before() {
     assert!(!is_removed(&cluster));
     assert_eq!(writes(&cluster.plan()), Vec::new());
 }
+
+/// W5: anybody may write Flux' label; of what Git never had, no list says that it has it no more.
+#[test]
+fn what_is_not_gits_is_not_missed_in_a_list_for_the_label_that_it_wears() {
+    let mut cluster = owned();
+    let (of_git, ours) = (
+        deployment("source-controller"),
+        account("source-controller"),
+    );
+    done(&mut cluster, "main@sha1:1", &["_hello__Namespace"]);
+    for id in [&of_git, &ours] {
+        let live = cluster.objects.get_mut(id).unwrap();
+        live.fields["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
+    }
+    let seen = cluster.observed();
+    let gone = [&of_git, &ours].map(|id| removed(&cluster.install, &seen, id));
+    assert_eq!(gone, [true, false]);
+}

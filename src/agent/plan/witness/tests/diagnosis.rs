@@ -65,9 +65,16 @@ fn a_diagnosis_has_a_row_for_each_controller_that_is_asked_with_others_objects()
             "",
         ),
         (
-            asked(now, SECOND * 3600, true),
+            asked(now, SECOND * 689, true),
+            [yes; 3],
+            format!("Receiver apps/a answered the question of {}", sent(689)),
+            "",
+        ),
+        // Twice the time between two questions, and that for an answer.
+        (
+            asked(now, SECOND * 690, true),
             [yes, yes, no],
-            format!("Receiver apps/a answered the question of {}", sent(3600)),
+            format!("Receiver apps/a answered the question of {}", sent(690)),
             mended,
         ),
         (
@@ -78,6 +85,15 @@ fn a_diagnosis_has_a_row_for_each_controller_that_is_asked_with_others_objects()
                 sent(89)
             ),
             "",
+        ),
+        (
+            asked(now, SECOND * 90, false),
+            [yes, yes, no],
+            format!(
+                "Receiver apps/a has not answered the question of {}",
+                sent(90)
+            ),
+            mended,
         ),
     ] {
         let receiver = row(Kind::Receiver, verdicts, &found, fix);
@@ -98,6 +114,59 @@ fn a_diagnosis_has_a_row_for_each_controller_that_is_asked_with_others_objects()
     assert_eq!((first.exists, first.works, first.fresh), (yes, no, no));
     assert!(first.found.starts_with("F12 QueueWedged: "), "{first:?}");
     assert_eq!(wedged.len(), 3, "it is told once: {wedged:?}");
+}
+
+/// What else is wrong with the object that one is asked with, and who else does not answer, is told in rows of their own.
+#[test]
+fn only_the_silence_of_its_own_controller_is_told_in_a_row() {
+    let cluster = working(&all());
+    let now = cluster.now;
+    let [receiver, elsewhere] =
+        [(Kind::Receiver, "a"), (Kind::Deployment, "b")].map(|(kind, name)| id(kind, name));
+    let findings = vec![
+        Finding::new(Class::ApplyFailed, &receiver, "x"),
+        Finding::new(Class::QueueWedged, &elsewhere, "y"),
+    ];
+    let mut history = cluster.history.clone();
+    for finding in &findings {
+        let key = (finding.class, finding.object.clone());
+        let past = history.faults.entry(key).or_default();
+        past.since = Some(now - finding.class.debounce());
+    }
+    let mut observed = cluster.observed();
+    let answered = asked(now, SECOND * 60, true);
+    observed.witnesses.insert(receiver, answered);
+    let plan = Plan {
+        findings,
+        ..cluster.plan()
+    };
+    let rows = components(&Moment {
+        now,
+        install: &cluster.install,
+        observed: &observed,
+        history: &history,
+        plan: &plan,
+        snapshot: None,
+    });
+    let of = |row: &&Component| row.name.contains("Receiver") || row.name.contains("apps/");
+    let told = rows.iter().filter(of);
+    let told: Vec<(&str, Verdict, &str)> = told
+        .map(|row| (row.name.as_str(), row.works, row.found.as_str()))
+        .collect();
+    let sent = rfc3339(now - SECOND * 60);
+    let text = format!("Receiver apps/a answered the question of {sent}");
+    assert_eq!(
+        told,
+        [
+            (
+                "notification-controller asked with Receiver",
+                Verdict::Yes,
+                text.as_str()
+            ),
+            ("Receiver apps/a", Verdict::No, "F39 ApplyFailed: x"),
+            ("Deployment apps/b", Verdict::No, "F12 QueueWedged: y"),
+        ]
+    );
 }
 
 #[test]

@@ -39,6 +39,22 @@ fn only_what_is_looked_at_often_or_does_nothing_may_be_asked() {
     }
 }
 
+/// Nothing else keeps a worker for longer than a moment.
+#[test]
+fn only_a_scan_takes_its_time() {
+    let minutes = Duration::minutes;
+    for (kind, suspend, takes) in [
+        (Kind::ImageRepository, false, minutes(5)),
+        (Kind::ImageRepository, true, minutes(0)),
+        (Kind::ImageUpdateAutomation, false, minutes(0)),
+        (Kind::Receiver, false, minutes(0)),
+    ] {
+        let spec = json!({"interval": "5m", "suspend": suspend});
+        let said = Witness::of(kind, &live(kind, &spec, &json!({}), None));
+        assert_eq!(said.takes, takes, "{kind} {suspend}");
+    }
+}
+
 #[test]
 fn what_one_says_of_its_answer_and_of_its_controllers_work_is_read() {
     let (kind, at) = (Kind::ImageRepository, "2027-01-15T08:00:00Z");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::{HOLDS, Owner, TRACKING, options, owner};
-use super::{application, holds, owned, rfc3339, server};
+use super::{Cluster, application, holds, owned, rfc3339, server};
 use crate::bundle::{Kind, ObjectId};
 
 /// A commit's operation has no result yet when the first of its objects are applied.
@@ -85,11 +85,8 @@ fn junk_in_an_applications_annotation_is_no_hold() {
     }
 }
 
-/// Whoever may write an Application would hold the controllers at what they were.
-#[test]
-fn what_an_application_says_of_an_object_that_another_one_brings_is_no_hold() {
-    let mut cluster = owned("engine");
-    let id = server();
+/// What an Application says that holds a Deployment back.
+fn record(cluster: &Cluster, id: &ObjectId) -> String {
     let record = json!({
         "held": [{
             "group": "apps", "kind": "Deployment", "namespace": "argocd", "name": id.name,
@@ -97,7 +94,15 @@ fn what_an_application_says_of_an_object_that_another_one_brings_is_no_hold() {
         }],
         "former": {"ignoreDifferences": null, "syncOptions": null},
     });
-    let record = record.to_string();
+    record.to_string()
+}
+
+/// Whoever may write an Application would hold the controllers at what they were.
+#[test]
+fn what_an_application_says_of_an_object_that_another_one_brings_is_no_hold() {
+    let mut cluster = owned("engine");
+    let id = server();
+    let record = record(&cluster, &id);
     for (by, held) in [("tenant", false), ("engine", true)] {
         let mut forged = cluster.applications[&application("engine")].clone();
         forged["metadata"]["name"] = json!(by);
@@ -109,6 +114,34 @@ fn what_an_application_says_of_an_object_that_another_one_brings_is_no_hold() {
             Some(before) => drop(cluster.applications.insert(application(by), before)),
             None => drop(cluster.applications.remove(&application(by))),
         }
+    }
+}
+
+/// Teams have Applications in their own namespaces; and what is there says itself who brings it.
+#[test]
+fn of_an_object_that_nobody_is_known_to_bring_only_what_is_gone_is_held_and_beside_the_engine() {
+    let id = server();
+    for (space, gone, held) in [
+        ("argocd", true, true),
+        ("argocd", false, false),
+        ("team", true, false),
+        ("team", false, false),
+    ] {
+        let mut cluster = owned("engine");
+        let mut forged = cluster.applications[&application("engine")].clone();
+        forged["metadata"]["name"] = json!("tenant");
+        forged["metadata"]["namespace"] = json!(space);
+        forged["metadata"]["annotations"] = json!({HOLDS: record(&cluster, &id)});
+        let by = ObjectId::new(Kind::Application, space, "tenant");
+        cluster.applications.insert(by, forged);
+        if gone {
+            cluster.objects.remove(&id);
+        } else {
+            let live = cluster.objects.get_mut(&id).unwrap();
+            live.fields["metadata"]["annotations"] = json!({});
+        }
+        let holds = holds(&cluster.install, &cluster.observed());
+        assert_eq!(holds.contains_key(&id), held, "{space} {gone}");
     }
 }
 

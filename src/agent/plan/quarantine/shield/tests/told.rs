@@ -32,6 +32,22 @@ fn an_application_that_lost_its_word_is_told_again() {
     assert_eq!(writes(&cluster.plan()), [("apply", "linesman")]);
 }
 
+/// W19: without this word the next commit that removes it would have it pruned.
+#[test]
+fn an_object_that_lost_the_wish_not_to_be_pruned_is_told_again() {
+    let mut cluster = held("engine");
+    let live = cluster.objects.get_mut(&server()).unwrap();
+    assert_eq!(live.annotation(OPTIONS), Some("Prune=false"));
+    live.fields["metadata"]["annotations"][OPTIONS] = json!("Replace=true");
+    let plan = cluster.plan();
+    assert_eq!(writes(&plan), [("hold", SERVER)]);
+    do_all(&mut cluster, &plan);
+    let both = "Replace=true,Prune=false";
+    let live = &cluster.objects[&server()];
+    assert_eq!(live.annotation(OPTIONS), Some(both));
+    assert_eq!(writes(&cluster.plan()), []);
+}
+
 /// W18: an operation that began before the hold is tried again with the options that it began with.
 #[test]
 fn an_operation_that_runs_is_told_of_the_hold_too() {

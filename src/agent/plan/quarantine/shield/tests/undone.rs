@@ -109,6 +109,31 @@ fn a_hold_that_is_undone_each_time_is_kept_up_ever_less_often_and_told_of() {
     assert_eq!(told_of(&cluster, cluster.now), []);
 }
 
+/// Only an `ApplicationSet` can be told to leave alone what we write.
+#[test]
+fn a_hold_that_does_not_stand_is_told_with_what_undoes_it_and_what_to_do_there() {
+    let begins =
+        "a hold does not stand: it was undone at Application argocd/engine 3 times within an hour";
+    let set = ObjectId::new(Kind::ApplicationSet, "argocd", "engines");
+    let by_set = ", most likely by ApplicationSet argocd/engines; have it leave that alone: ignoreApplicationDifferences \
+                  with /spec/ignoreDifferences and /spec/syncPolicy/syncOptions, preservedFields.annotations with \
+                  linesman.dev/holds";
+    let parent = application("parent");
+    let by_parent = ", most likely by Application argocd/parent";
+    for (by, ends) in [
+        (None, "; find out who writes there"),
+        (Some(parent), by_parent),
+        (Some(set), by_set),
+    ] {
+        let undone = Undone {
+            object: application("engine"),
+            times: 3,
+            by,
+        };
+        assert_eq!(undone.text(), format!("{begins}{ends}"));
+    }
+}
+
 /// What comes to nothing at one Application is no reason to hold back what others bring.
 #[test]
 fn an_application_that_cannot_be_told_keeps_no_other_hold_from_its_end() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::plan::quarantine::shield::HOLDS;
+use crate::clock::parse_rfc3339;
 
 /// F28, W18: the next commit that was looked at where the hub says, and not where the bad one led.
 #[test]
@@ -108,4 +109,11 @@ fn a_root_is_held_for_the_commit_that_rewrote_it_and_not_for_the_one_before() {
             assert_eq!(writes(&cluster.plan()), steps, "{seconds} s");
         }
     }
+    // An operation mostly ends within the second of its last write.
+    let mut cluster = silent(false);
+    let ended = rfc3339(cluster.now);
+    let root = cluster.objects.get_mut(&application(ROOT)).unwrap();
+    root.written = parse_rfc3339(&ended);
+    root.fields["status"]["operationState"]["finishedAt"] = json!(ended);
+    assert_eq!(writes(&cluster.plan()), steps);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REPOSITORY};
+use crate::agent::plan::quarantine::lifts;
 
 /// What says whom Argo CD trusts, and the field of it that a commit has otherwise.
 fn trusted() -> [(ObjectId, &'static str); 2] {
@@ -106,5 +107,31 @@ fn whom_argo_cd_trusts_no_person_says() {
         "kubectl-edit".clone_into(&mut cluster.objects.get_mut(&id).unwrap().writer);
         let name = id.name.as_str();
         assert_eq!(writes(&cluster.plan()), [("write-key", name)]);
+    }
+}
+
+/// F24, W18: what an operation applies has what its Application leaves alone as it was when it began: given back with a commit's
+/// host keys, it would be written so once more.
+#[test]
+fn whom_argo_cd_trusts_is_not_given_back_before_it_is_as_the_hub_says() {
+    for (id, field) in trusted() {
+        let mut cluster = brought_by(ROOT);
+        distrusts(&mut cluster, &id, field);
+        let bad = cluster.objects[&id].fields["data"].clone();
+        do_all(&mut cluster);
+        cluster.now += Duration::seconds(20);
+        looked_at(&mut cluster, ROOT, "2", None);
+        let given_back = |cluster: &Cluster| {
+            let (now, observed) = (cluster.now, cluster.observed());
+            let steps = lifts(now, &cluster.install, &observed, &cluster.history);
+            let steps = steps.into_iter();
+            let named = steps.map(|step| (step.action.as_str(), step.target));
+            named.collect::<Vec<_>>()
+        };
+        let root = || application(ROOT);
+        let all = [("lift", id.clone()), ("shield", root()), ("nudge", root())];
+        assert_eq!(given_back(&cluster), all);
+        cluster.objects.get_mut(&id).unwrap().fields["data"] = bad;
+        assert_eq!(given_back(&cluster), []);
     }
 }
