@@ -8,20 +8,22 @@ use time::OffsetDateTime;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 
 use crate::clock;
-use crate::hub::store::LineRow;
-use crate::hub::twin::takeovers::{Holder, Takeover, Takeovers};
+use crate::hub::twin::takeovers::{Holder, Takeovers};
 use crate::tunnel::budget::Budget;
 use crate::tunnel::{Ended, Line, LineFacts, LineLoad, driver};
 use crate::wire::frame::Code;
 use crate::wire::id::ClusterName;
 
+mod elsewhere;
+mod fenced;
 mod former;
 mod park;
 mod standing;
 mod totals;
 
+pub(super) use elsewhere::row;
+pub use fenced::Fenced;
 pub use park::NoLine;
-use park::PARK_AFTER;
 pub use standing::Standing;
 use totals::Past;
 
@@ -96,17 +98,6 @@ pub struct LineView {
     pub elsewhere: Option<(u64, OffsetDateTime)>,
 }
 
-/// A line that had to give way to a newer one while it was up. It was asked for a sign of life.
-#[derive(Debug)]
-pub struct Fenced {
-    pub cluster: ClusterName,
-    pub cluster_id: String,
-    pub line: Line,
-    /// Who has the newer one; None = that is at another replica, and may be the same process.
-    pub by: Option<Holder>,
-    pub at: OffsetDateTime,
-}
-
 impl Default for Tunnels {
     fn default() -> Self {
         let (fenced, judged) = mpsc::channel(FENCED);
@@ -140,104 +131,6 @@ impl Tunnels {
             .last()
             .filter(|line| line.takes_streams())
             .cloned()
-    }
-
-    /// The cluster's line was seen at another replica: older ones here give way.
-    pub(super) fn seen_elsewhere(&self, cluster: &ClusterName, epoch: u64, at: OffsetDateTime) {
-        let mut clusters = self.lock();
-        let entry = clusters.entry(cluster.clone()).or_default();
-        entry.seen_elsewhere(epoch, at);
-        drop(clusters);
-        self.superseded(cluster, epoch.saturating_sub(1));
-    }
-
-    /// The records had these lines at other replicas then. Of a cluster that never had a line here nothing is noted.
-    pub(super) fn known_elsewhere<'a>(
-        &self,
-        lines: impl Iterator<Item = (&'a ClusterName, u64)>,
-        at: OffsetDateTime,
-    ) {
-        let mut clusters = self.lock();
-        for (cluster, epoch) in lines {
-            if let Some(entry) = clusters.get_mut(cluster) {
-                entry.seen_elsewhere(epoch, at);
-            }
-        }
-    }
-
-    /// The cluster was heard then, be it by another replica: its line may come back to this one.
-    pub(super) fn heard_elsewhere(&self, cluster: &ClusterName, at: OffsetDateTime) {
-        if clock::now() - at >= PARK_AFTER {
-            return;
-        }
-        let mut clusters = self.lock();
-        let entry = clusters.entry(cluster.clone()).or_default();
-        entry.heard = entry.heard.max(Some(at));
-    }
-
-    /// Newer lines than that of this epoch are at another replica: those here up to it take no more streams.
-    pub fn superseded(&self, cluster: &ClusterName, epoch: u64) {
-        let (now, clusters) = (clock::now(), self.lock());
-        let Some(entry) = clusters.get(cluster) else {
-            return;
-        };
-        let (cluster_id, lines) = (entry.cluster_id.clone(), entry.lines.clone());
-        let wait = entry.takeovers.wait(now);
-        drop(clusters);
-        let lines = lines.into_iter();
-        for line in lines.filter(|line| line.facts().epoch <= epoch && line.takes_streams()) {
-            let text = "a newer line is at another replica";
-            line.ask();
-            line.goaway(Code::Superseded, wait, MOVE, text);
-            self.fence(Fenced {
-                cluster: cluster.clone(),
-                cluster_id: cluster_id.clone(),
-                line,
-                by: None,
-                at: now,
-            });
-        }
-    }
-
-    /// The lines that are taken over from here on, for the one who judges them.
-    pub(super) fn fenced(&self) -> Option<mpsc::Receiver<Fenced>> {
-        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
-        judged.take()
-    }
-
-    fn fence(&self, fenced: Fenced) {
-        if let Err(error) = self.fenced.try_send(fenced) {
-            let cluster = error.into_inner().cluster;
-            tracing::warn!(%cluster, "a takeover is not judged: too many at once");
-        }
-    }
-
-    /// Counts a takeover of the cluster's line; gives the last ones.
-    pub(super) fn taken(
-        &self,
-        (cluster, cluster_id): (&ClusterName, &str),
-        takeover: Takeover,
-    ) -> Takeovers {
-        let mut clusters = self.lock();
-        let entry = clusters.get_mut(cluster);
-        // Of one that was removed meanwhile none is kept.
-        let mut removed = Takeovers::default();
-        let takeovers = entry
-            .filter(|entry| entry.cluster_id == cluster_id)
-            .map_or(&mut removed, |entry| &mut entry.takeovers);
-        takeovers.add(takeover);
-        takeovers.clone()
-    }
-
-    /// The newest line of each cluster here, as other replicas are told of it.
-    pub fn held(&self, replica: &str) -> Vec<LineRow> {
-        let clusters = self.lock();
-        let newest = |entry: &Entry| Some((entry.cluster_id.clone(), entry.lines.last()?.clone()));
-        let held: Vec<(String, Line)> = clusters.values().filter_map(newest).collect();
-        drop(clusters);
-        let held = held.into_iter().filter(|(_, line)| line.takes_streams());
-        held.map(|(cluster_id, line)| row(replica, cluster_id, &line))
-            .collect()
     }
 
     /// Those who wait look again: a line came or went, here or elsewhere.
@@ -407,14 +300,6 @@ impl Tunnels {
 }
 
 impl Entry {
-    fn seen_elsewhere(&mut self, epoch: u64, at: OffsetDateTime) {
-        let newest = self.elsewhere.map_or(0, |(newest, _)| newest);
-        if newest < epoch {
-            self.in_vain = false;
-        }
-        self.elsewhere = Some((newest.max(epoch), at));
-    }
-
     fn view(&self) -> LineView {
         LineView {
             up: self.lines.last().map(Line::facts),
@@ -423,21 +308,6 @@ impl Entry {
             ended: self.ended,
             elsewhere: self.elsewhere,
         }
-    }
-}
-
-/// What other replicas are told of a line.
-pub(super) fn row(replica: &str, cluster_id: String, line: &Line) -> LineRow {
-    let facts = line.facts();
-    LineRow {
-        cluster_id,
-        replica: replica.to_owned(),
-        epoch: facts.epoch,
-        session: facts.session,
-        instance: facts.instance,
-        remote: facts.remote,
-        since: facts.since,
-        hub_clock: line.hub_now(),
     }
 }
 

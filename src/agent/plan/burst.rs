@@ -4,27 +4,26 @@
 //! What Git still brings nobody can want pruned for good, so only such objects count, and of them only those that
 //! the Kustomization or Application that brought them does not take away itself.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::core::DynamicObject;
-use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
 use super::find::Finding;
-use super::quarantine::shield;
 use super::state::{Child, History, Object, Observed};
 use super::steps::guarded_down;
-use super::{project, window};
+use super::window;
+use crate::agent::engine::Install;
 use crate::agent::engine::guard::ALLOW_DELETE;
-use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, Install, TRACKING, argocd, flux};
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::parse_rfc3339;
 
+mod fate;
 mod left;
 pub mod missed;
+
+pub use fate::Fate;
+use fate::{prunes, taken};
 
 /// So many within [`TOGETHER`] are no single wish.
 const MANY: usize = 3;
@@ -36,180 +35,6 @@ const KEPT: Duration = Duration::minutes(2);
 const MAX_KEPT: usize = 4096;
 /// So many are named.
 const NAMED: usize = 5;
-
-/// What the end of a Kustomization, a HelmRelease or an Application means.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is read by itself, and any of them may go with any other"
-)]
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fate {
-    pub dying: bool,
-    /// When its end began, as the API server says.
-    pub began: Option<OffsetDateTime>,
-    /// Whether the engine's finalizer is on it.
-    pub pinned: bool,
-    /// Whether its end takes with it what it brought.
-    pub prunes: bool,
-    /// The Kustomization or Application that brought it from Git.
-    pub owner: Option<ObjectId>,
-    /// The `ApplicationSet` that made an Application, or the Application that brought a set: by it an object hangs on the root. It
-    /// says nothing of whose wish an end is.
-    pub made_from: Option<ObjectId>,
-    /// A Kustomization that is at work on a revision or a spec that is new to it.
-    pub moving: bool,
-    /// Applications that an Application brought, and says that it will prune.
-    pub takes: BTreeSet<ObjectId>,
-    /// Another one each time it has been at work on a revision or a spec that is new to it.
-    pub done: u64,
-    /// When it was done last.
-    pub done_at: Option<OffsetDateTime>,
-}
-
-impl Fate {
-    /// Of one sync object; `home` is the engine's namespace.
-    pub fn of(home: &str, kind: Kind, live: &DynamicObject) -> Self {
-        match kind {
-            Kind::Kustomization | Kind::HelmRelease => Self::of_flux(live),
-            Kind::Application => Self::of_application(home, live),
-            Kind::ApplicationSet => Self {
-                made_from: tracked(home, live),
-                ..Self::default()
-            },
-            // What these bring hangs on objects of the kinds above.
-            _ => Self::default(),
-        }
-    }
-
-    /// Of a root, as far as it says what becomes of what it brought. Its own end is judged by itself.
-    fn of_root(kind: Kind, live: &Object) -> Self {
-        let application = kind == Kind::Application;
-        let (done, done_at) = course(kind, &live.fields);
-        Self {
-            moving: !application && moving(live.generation, &live.fields),
-            takes: taken(live.fields.get("status").filter(|_| application)).collect(),
-            done,
-            done_at,
-            ..Self::default()
-        }
-    }
-
-    fn of_application(home: &str, live: &DynamicObject) -> Self {
-        let meta = &live.metadata;
-        // What an ApplicationSet made it takes away as well.
-        let by_git = meta.owner_references.iter().flatten().next().is_none();
-        let mut finalizers = meta.finalizers.iter().flatten();
-        let (done, done_at) = course(Kind::Application, &live.data);
-        Self {
-            dying: meta.deletion_timestamp.is_some(),
-            began: meta.deletion_timestamp.as_ref().and_then(project::at),
-            pinned: finalizers.clone().any(|f| argocd::TRAITS.is_finalizer(f)),
-            prunes: finalizers.any(|f| f.starts_with(argocd::PRUNES)),
-            owner: tracked(home, live).filter(|_| by_git),
-            made_from: set_of(live),
-            moving: false,
-            takes: taken(live.data.get("status")).collect(),
-            done,
-            done_at,
-        }
-    }
-
-    fn of_flux(live: &DynamicObject) -> Self {
-        let meta = &live.metadata;
-        let label = |name: &str| Some(meta.labels.as_ref()?.get(name)?.as_str());
-        let owner = label(GIT_OWNER).zip(label(GIT_OWNER_NAMESPACE));
-        let mut finalizers = meta.finalizers.iter().flatten();
-        let (done, done_at) = course(Kind::Kustomization, &live.data);
-        Self {
-            dying: meta.deletion_timestamp.is_some(),
-            began: meta.deletion_timestamp.as_ref().and_then(project::at),
-            pinned: finalizers.any(|f| flux::TRAITS.is_finalizer(f)),
-            prunes: prunes(&live.data),
-            owner: owner.map(|(name, space)| ObjectId::new(Kind::Kustomization, space, name)),
-            made_from: None,
-            moving: moving(meta.generation.unwrap_or_default(), &live.data),
-            takes: BTreeSet::new(),
-            done,
-            done_at,
-        }
-    }
-}
-
-/// The Application that a sync object of Argo CD says it comes from.
-fn tracked(home: &str, live: &DynamicObject) -> Option<ObjectId> {
-    let id = live.metadata.annotations.as_ref()?.get(TRACKING)?;
-    shield::tracked(home, id)
-}
-
-/// The `ApplicationSet` that made an Application, which is beside it.
-fn set_of(live: &DynamicObject) -> Option<ObjectId> {
-    let kind = Kind::ApplicationSet;
-    let (group, ..) = kind.resource();
-    let mut owners = live.metadata.owner_references.iter().flatten();
-    let set = owners.find(|owner| {
-        let of_argocd = owner.api_version.split('/').next() == Some(group);
-        of_argocd && owner.kind == kind.as_str()
-    })?;
-    let namespace = live.metadata.namespace.as_deref()?;
-    Some(ObjectId::new(kind, namespace, &set.name))
-}
-
-/// What of an object changes each time it has been at work on something new, and when it was done last.
-fn course(kind: Kind, data: &Value) -> (u64, Option<OffsetDateTime>) {
-    let application = kind == Kind::Application;
-    let of: &[&str] = if application {
-        &["/status/sync/revision", "/status/sync/revisions"]
-    } else {
-        &[
-            "/status/observedGeneration",
-            "/status/lastAttemptedRevision",
-            "/status/lastAppliedRevision",
-        ]
-    };
-    let mut mark = DefaultHasher::new();
-    for pointer in of {
-        data.pointer(pointer).map(Value::to_string).hash(&mut mark);
-    }
-    let at = if application {
-        data.pointer("/status/operationState/finishedAt")
-    } else {
-        ready(data).and_then(|ready| ready.get("lastTransitionTime"))
-    };
-    let at = at.and_then(|at| parse_rfc3339(at.as_str()?));
-    (mark.finish(), at)
-}
-
-fn ready(data: &Value) -> Option<&Value> {
-    let conditions = data.pointer("/status/conditions")?.as_array()?;
-    let mut conditions = conditions.iter();
-    conditions.find(|c| c.get("type").and_then(Value::as_str) == Some("Ready"))
-}
-
-/// The Applications that an Application says it will prune, before it does.
-fn taken(status: Option<&Value>) -> impl Iterator<Item = ObjectId> {
-    let all = status.into_iter().flat_map(shield::pruned);
-    all.filter(|id| id.kind == Kind::Application).take(MAX_KEPT)
-}
-
-/// Whether the end of a Kustomization or HelmRelease takes what it brought with it.
-fn prunes(data: &Value) -> bool {
-    let at = |pointer: &str| data.pointer(pointer).and_then(Value::as_str);
-    // A HelmRelease has neither field; `prune` is required of a Kustomization.
-    let kept = matches!(at("/spec/deletionPolicy"), Some("Orphan"))
-        || data.pointer("/spec/prune") == Some(&Value::Bool(false))
-            && matches!(at("/spec/deletionPolicy"), None | Some("MirrorPrune"));
-    !kept && data.pointer("/spec/suspend") != Some(&Value::Bool(true))
-}
-
-/// A Kustomization says so before it applies, and says what came of it after it has pruned.
-pub fn moving(generation: i64, data: &Value) -> bool {
-    let at = |pointer: &str| data.pointer(pointer).and_then(Value::as_str);
-    let at_work = ready(data).and_then(|c| c.get("status")?.as_str()) == Some("Unknown");
-    let seen = data.pointer("/status/observedGeneration");
-    let anew = seen.and_then(Value::as_i64) != Some(generation)
-        || at("/status/lastAttemptedRevision") != at("/status/lastAppliedRevision");
-    at_work && anew
-}
 
 /// Folds what a watch tells of one sync object; none = it is gone. Before it takes the place of what was known of it.
 pub fn note(observed: &mut Observed, id: &ObjectId, fate: Option<&Fate>, now: OffsetDateTime) {

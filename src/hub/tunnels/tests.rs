@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::clock::Steady;
+use crate::hub::twin::takeovers::Takeover;
 use crate::tunnel::driver::{Identity, Socket};
 use crate::tunnel::session::{Config, Role};
 

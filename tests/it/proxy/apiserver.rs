@@ -5,21 +5,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::world::{PATIENCE, STILL};
+
+mod lasting;
+mod raw;
+
+use lasting::{broken, endless, events, exec, promised};
+use raw::raw;
+pub(super) use raw::{DEAF, HELD, REFUSALS, Refused};
 
 pub(super) const FORBIDDEN: &str = r#"{"kind":"Status","message":"pods is forbidden: User \"linesman:ada\" cannot list","code":403}"#;
 pub(super) const NOT_FOUND: &str =
@@ -286,136 +291,6 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
     }
 }
 
-/// The head and the half leave before it dies.
-fn broken(state: &State) -> Response<Body> {
-    let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]);
-    let mut released = state.released.subscribe();
-    let death = stream::once(async move {
-        drop(released.wait_for(|released| *released).await);
-        Err(std::io::Error::other("died"))
-    });
-    Response::new(StreamBody::new(half.chain(death)).boxed_unsync())
-}
-
-/// Answers that no server gives.
-async fn raw(mut socket: TcpStream, what: &str, state: &State) {
-    let mut request = [0; 4096];
-    drop(socket.read(&mut request).await);
-    if let Some(refusal) = REFUSALS
-        .iter()
-        .find(|refusal| what.starts_with(refusal.path))
-    {
-        return refuse(socket, refusal, what, state).await;
-    }
-    if DEAF.ends_with(what.split(' ').next().unwrap()) {
-        return deaf(socket, &request, state).await;
-    }
-    let text = match what.split(' ').next().unwrap() {
-        "early-switch" => {
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-                .to_owned()
-        }
-        "huge-head" => format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)),
-        "half-refusal" => {
-            "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"kind\":\"Status\","
-                .to_owned()
-        }
-        "trailers" => super::hostile::TRAILED.to_owned(),
-        "bad-head" => "HTTP/1.1 200 OK\r\nX\r\nSet-Cookie : a\r\n\r\n".to_owned(),
-        "endless-hints" => "HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n".repeat(10_000),
-        other => panic!("{other}"),
-    };
-    // The agent leaves before all is written.
-    drop(socket.write_all(text.as_bytes()).await);
-    drop(socket.shutdown().await);
-}
-
-/// Where a command runs that reads nothing of its input until it is let go, and then all that there is.
-pub(super) const DEAF: &str = "/api/v1/namespaces/raw/pods/x/exec?command=sh";
-
-/// Counts what it reads as what is produced.
-async fn deaf(mut socket: TcpStream, request: &[u8], state: &State) {
-    let _open = Open::new(&state.open);
-    let spdy = b"spdy/3.1";
-    let asks = |name: &[u8]| name.eq_ignore_ascii_case(spdy);
-    let protocol = if request.windows(spdy.len()).any(asks) {
-        "SPDY/3.1"
-    } else {
-        "websocket"
-    };
-    let head = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
-    );
-    socket.write_all(head.as_bytes()).await.unwrap();
-    released(state).await;
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(n @ 1..) = socket.read(&mut buffer).await {
-        state.produced.fetch_add(n, Ordering::SeqCst);
-    }
-}
-
-/// Behind the path of a [`Refused`].
-pub(super) const HELD: &str = "?held=yes";
-
-/// An upload that is refused before it is complete.
-pub(super) struct Refused {
-    /// Behind `/raw/`.
-    pub(super) path: &'static str,
-    /// So much of it is read before.
-    pub(super) taken: usize,
-    pub(super) status: &'static str,
-    pub(super) kind: &'static str,
-    pub(super) body: &'static str,
-}
-
-/// As an API server does it: a body is read up to its limit, and of what may not be done nothing is read but what a server
-/// takes in to keep its connection.
-pub(super) const REFUSALS: [Refused; 3] = [
-    Refused {
-        path: "too-large",
-        taken: 3 << 20,
-        status: "413 Request Entity Too Large",
-        kind: "text/plain",
-        body: "much",
-    },
-    Refused {
-        path: "not-allowed",
-        taken: 256 << 10,
-        status: "403 Forbidden",
-        kind: "application/json",
-        body: FORBIDDEN,
-    },
-    Refused {
-        path: "not-acting",
-        taken: 256 << 10,
-        status: "403 Forbidden",
-        kind: "application/json",
-        body: NOT_ACTING,
-    },
-];
-
-/// Reads so much, refuses, and leaves the rest unread. Where [`HELD`] is asked for, it refuses when it is let go.
-async fn refuse(mut socket: TcpStream, refusal: &Refused, what: &str, state: &State) {
-    let Refused {
-        path,
-        taken,
-        status,
-        kind,
-        body,
-    } = refusal;
-    drop(socket.read_exact(&mut vec![0; *taken]).await);
-    if what[path.len()..].starts_with(HELD) {
-        let mut released = state.released.subscribe();
-        drop(released.wait_for(|released| *released).await);
-    }
-    let length = body.len();
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    drop(socket.write_all(answer.as_bytes()).await);
-    std::future::pending::<()>().await;
-}
-
 fn of(seen: &[Seen], end: &str) -> usize {
     seen.iter()
         .filter(|seen| seen.target.ends_with(end))
@@ -425,32 +300,6 @@ fn of(seen: &[Seen], end: &str) -> usize {
 async fn released(state: &State) {
     let mut released = state.released.subscribe();
     drop(released.wait_for(|released| *released).await);
-}
-
-fn events(state: &State) -> Response<Body> {
-    let (events, open) = (state.events.subscribe(), Open::new(&state.open));
-    let body = stream::unfold((events, open), |(mut events, open)| async move {
-        let event = events.recv().await.ok()?;
-        Some((Ok(Frame::data(event)), (events, open)))
-    });
-    Response::new(StreamBody::new(body).boxed_unsync())
-}
-
-fn endless(state: &State) -> Response<Body> {
-    let produced = state.produced.clone();
-    let body = stream::repeat(Bytes::from(vec![b'x'; 64 << 10])).map(move |chunk| {
-        produced.fetch_add(chunk.len(), Ordering::SeqCst);
-        Ok(Frame::data(chunk))
-    });
-    Response::new(StreamBody::new(body).boxed_unsync())
-}
-
-/// The same with a length, of which less is ever read.
-fn promised(state: &State) -> Response<Body> {
-    let mut response = endless(state);
-    let length = "1000000000".parse().unwrap();
-    response.headers_mut().insert("content-length", length);
-    response
 }
 
 fn evil() -> Response<Body> {
@@ -465,32 +314,5 @@ fn evil() -> Response<Body> {
     ] {
         response.headers_mut().insert(name, value.parse().unwrap());
     }
-    response
-}
-
-/// Upper-cases what comes over the switched connection.
-fn exec(state: &State, mut request: Request<Incoming>) -> Response<Body> {
-    let open = Open::new(&state.open);
-    let upgraded = hyper::upgrade::on(&mut request);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the stand-in ends with its runtime"
-    )]
-    tokio::spawn(async move {
-        let _open = open;
-        let mut io = TokioIo::new(upgraded.await.unwrap());
-        let mut buffer = [0; 1024];
-        while let Ok(n @ 1..) = io.read(&mut buffer).await {
-            buffer[..n].make_ascii_uppercase();
-            io.write_all(&buffer[..n]).await.unwrap();
-        }
-    });
-    let mut response = full(StatusCode::SWITCHING_PROTOCOLS, "");
-    response
-        .headers_mut()
-        .insert("connection", "Upgrade".parse().unwrap());
-    response
-        .headers_mut()
-        .insert("upgrade", "websocket".parse().unwrap());
     response
 }

@@ -1,10 +1,10 @@
 //! Who deletes sync objects, and what is done about it.
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::engine::GUARD;
+use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, GUARD};
 use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Action, MAINTENANCE, Mode, Plan, plan, project};
 use crate::clock::rfc3339;

@@ -1,6 +1,12 @@
 //! What is kept of what is heard of sync objects.
 
+use std::collections::BTreeSet;
+
+use kube::core::DynamicObject;
+
 use super::*;
+use crate::agent::plan::burst::fate::course;
+use crate::clock::parse_rfc3339;
 
 /// A commit's deletions are heard of while it works on them or just after that, so its end has to be known.
 #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::*;
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::probes::probes;
