@@ -159,7 +159,7 @@ enum Verb {
     /// Start, clone or check a catalog; say who signs it
     #[command(subcommand)]
     Catalog(catalog::Verb),
-    /// Import engine versions into the hub, list them
+    /// Import engine versions into the hub, list and remove them, give clusters another one
     #[command(subcommand)]
     Engine(engine::Verb),
     /// Show a cluster's line: round trip, streams, bytes, why the last one ended

@@ -143,7 +143,8 @@ pub struct Args {
     #[arg(long, env = "LINESMAN_AGENT_IMAGE", value_name = "REF", value_parser = agent_image)]
     #[arg(default_value = concat!("linesman-agent:", env!("CARGO_PKG_VERSION")))]
     agent_image: String,
-    /// A cluster without a word for this long is shown offline; 20s at least
+    /// A cluster whose agent has no line, and calls by HTTPS alone, is shown offline when it was silent for this long; 20s at
+    /// least. One whose line ended is 15s later
     #[arg(long, env = "LINESMAN_OFFLINE_AFTER", value_name = "TIME", default_value = "40s", value_parser = offline_after)]
     offline_after: Duration,
     /// How long running requests have to finish when the hub ends; 0 = none. Without it 10s, or 10m among other replicas,

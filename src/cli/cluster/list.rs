@@ -11,7 +11,7 @@ use crate::wire::report::{Weight, weights};
 const EXAMPLES: &str = "\
 Phases, the worst first:
   Conflict     an agent that would join as it was refused: condition JoinConflict says why
-  Offline      its agent is not heard any more (the hub's --offline-after, 40s); the cluster heals itself
+  Offline      its agent is not heard, 15s after its line ended at the latest; the cluster heals itself
   Broken       its engine does not work, or its agent lacks a right
   Healing      its agent mends something now: linesman heal list NAME
   Degraded     it works, but not all is well: Git is out of reach, say, or a commit is held back
