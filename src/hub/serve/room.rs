@@ -23,7 +23,7 @@ use crate::kubeapi::status::{Hop, Refusal};
 /// How many connections there may be, of each sort, and what they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// On which nobody who is known has asked for anything yet; of one address three quarters of them.
+    /// On which nobody who is known has asked for anything yet; where all are taken, an address that has three quarters of them makes room by its own.
     pub strangers: usize,
     /// Of people and programs, their sessions among them, and calls of agents that are no line.
     pub users: usize,
