@@ -15,7 +15,10 @@ use crate::agent::Desired;
 use crate::lifetime::hearts::Heart;
 use crate::manifests;
 use crate::wire::api::{EngineKind, Via};
-use crate::wire::report::{ENGINE_IN_FORCE, Facts, GIT_IN_FORCE, REPLACES_ENGINES};
+use crate::wire::id::Digest;
+use crate::wire::report::{
+    BUNDLES_IN_FORCE, ENGINE_IN_FORCE, Facts, GIT_IN_FORCE, REPLACES_ENGINES,
+};
 
 const EVERY: Duration = Duration::from_mins(1);
 /// How many facts a cluster's owner may add, and how long a value may be.
@@ -40,17 +43,24 @@ pub struct Sources {
 }
 
 /// What is in force; none = nothing is installed yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     pub engine: EngineKind,
+    /// The bundle in force, then the one that a change goes back to, where that is another one.
+    pub bundles: Vec<Digest>,
     /// The engine's way to the Git host.
     pub git: Via,
 }
 
 impl Setup {
     fn of(desired: &Desired) -> Self {
+        let install = &desired.install;
+        let before = install.change.as_ref().map(|change| &change.from.bundle);
+        let before = before.filter(|before| **before != install.form.bundle);
+        let bundles = [Some(&install.form.bundle), before].into_iter().flatten();
         Self {
             engine: desired.kind(),
+            bundles: bundles.cloned().collect(),
             git: desired.assignment.catalog.via,
         }
     }
@@ -80,7 +90,14 @@ pub fn summarize(sources: &Sources) -> Facts {
     if !sources.agent_version.is_empty() {
         set(REPLACES_ENGINES, "true".to_owned());
     }
-    if let Some(Setup { engine, git }) = sources.setup {
+    if let Some(Setup {
+        engine,
+        bundles,
+        git,
+    }) = &sources.setup
+    {
+        let bundles: Vec<&str> = bundles.iter().map(Digest::as_str).collect();
+        set(BUNDLES_IN_FORCE, bundles.join(","));
         set(ENGINE_IN_FORCE, engine.to_string());
         set(GIT_IN_FORCE, git.as_str().to_owned());
     }
@@ -278,7 +295,7 @@ pub struct Origin {
     pub desired: watch::Receiver<Option<Desired>>,
 }
 
-/// Publishes the facts at once, every minute, and when another engine, or another way of it to the Git host, is in force.
+/// Publishes the facts at once, every minute, and when another engine, bundle of it or way of it to the Git host is in force.
 pub async fn run(
     mut origin: Origin,
     heart: Heart,
@@ -289,7 +306,7 @@ pub async fn run(
     loop {
         heart.beat();
         let now = setup(&origin.desired.borrow_and_update());
-        let seen = collect(&origin.kube, &origin.namespace, now).await;
+        let seen = collect(&origin.kube, &origin.namespace, now.clone()).await;
         facts.send_if_modified(|old| {
             let changed = *old != seen;
             *old = seen;

@@ -100,7 +100,7 @@ impl Digest {
         self.0.strip_prefix("sha256:").unwrap_or(&self.0)
     }
 
-    /// Its beginning, with twelve digits: what people are told, and what the hub finds in a condition.
+    /// Its beginning, with twelve digits: what people are told, and what the hub finds in the words of an agent that tells no whole one.
     pub fn short(&self) -> &str {
         self.0.get(..19).unwrap_or(&self.0)
     }

@@ -165,6 +165,10 @@ pub const REPLACES_ENGINES: &str = "agent.replaces-engines";
 /// A fact: the engine that is in force, while another one may be wished.
 pub const ENGINE_IN_FORCE: &str = "engine.in-force";
 
+/// A fact: the digest of the bundle that is in force and, behind a comma, that of the one that a change goes back to, where it
+/// is another one. The hub keeps both.
+pub const BUNDLES_IN_FORCE: &str = "engine.bundles";
+
 /// A fact: the way to the Git host that the agent has proven and the engine is set up for, while another one may be wished.
 pub const GIT_IN_FORCE: &str = "git.in-force";
 

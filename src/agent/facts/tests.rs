@@ -2,6 +2,7 @@ use super::*;
 use crate::agent::calls;
 use crate::agent::lease::Candidate;
 use crate::agent::plan;
+use crate::agent::plan::change::{Change, Form};
 use crate::lifetime::hearts::{Hearts, STILL};
 
 fn node(ready: bool, arch: &str, provider_id: &str, zone: &str) -> NodeFacts {
@@ -51,24 +52,42 @@ async fn a_slow_api_server_is_no_standstill_and_a_call_without_end_is() {
     }
 }
 
+/// The task in an empty cluster, with what it goes by and what it tells.
+struct Told {
+    wished: watch::Sender<Option<Desired>>,
+    facts: watch::Receiver<Facts>,
+    _task: tokio::task::JoinSet<Result<()>>,
+}
+
+impl Told {
+    fn of(desired: Desired) -> Self {
+        let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            let answer = http::Response::builder().status(404);
+            answer.body(kube::client::Body::from(b"{}".to_vec()))
+        });
+        let (wished, desired) = watch::channel(Some(desired));
+        let origin = Origin {
+            kube: kube::Client::new(server, "linesman"),
+            namespace: "linesman".to_owned(),
+            desired,
+        };
+        let heart = Hearts::default().heart("facts", STILL);
+        let (out, facts) = watch::channel(Facts::new());
+        let mut task = tokio::task::JoinSet::new();
+        task.spawn(run(origin, heart, out, CancellationToken::new()));
+        Self {
+            wished,
+            facts,
+            _task: task,
+        }
+    }
+}
+
 /// `cluster git --wait` goes by that: it is told when it is so, not with the next look.
 #[tokio::test(start_paused = true)]
 async fn another_way_to_the_git_host_is_told_at_once() {
-    let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        let answer = http::Response::builder().status(404);
-        answer.body(kube::client::Body::from(b"{}".to_vec()))
-    });
-    let desired = plan::tests::desired_of(EngineKind::Flux);
-    let (wished, desired) = watch::channel(Some(desired));
-    let origin = Origin {
-        kube: kube::Client::new(server, "linesman"),
-        namespace: "linesman".to_owned(),
-        desired,
-    };
-    let heart = Hearts::default().heart("facts", STILL);
-    let (out, mut facts) = watch::channel(Facts::new());
-    let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(run(origin, heart, out, CancellationToken::new()));
+    let told = Told::of(plan::tests::desired_of(EngineKind::Flux));
+    let (wished, mut facts) = (&told.wished, told.facts.clone());
     for via in [Via::Direct, Via::Line, Via::Direct] {
         wished.send_modify(|desired| desired.as_mut().unwrap().assignment.catalog.via = via);
         let told = facts.wait_for(|f| f.get(GIT_IN_FORCE).is_some_and(|way| way == via.as_str()));
@@ -77,8 +96,51 @@ async fn another_way_to_the_git_host_is_told_at_once() {
     }
 }
 
+/// The hub lets go of no bundle that is named there: with the next look it might be gone by then.
+#[tokio::test(start_paused = true)]
+async fn the_bundle_in_force_and_the_one_that_may_come_back_are_told_at_once() {
+    let desired = plan::tests::desired_of(EngineKind::Flux);
+    let old = desired.install.form.clone();
+    let new = Form {
+        bundle: Digest::from_bytes([9; 32]),
+        ..old.clone()
+    };
+    let change = |failed: Option<&str>| Change {
+        from: old.clone(),
+        to: new.clone(),
+        number: 1,
+        since: "2026-01-02T03:04:05Z".to_owned(),
+        within: 300,
+        both: false,
+        objects: Vec::new(),
+        failed: failed.map(str::to_owned),
+        ending: None,
+    };
+    let told = Told::of(desired);
+    let mut facts = told.facts.clone();
+    let both = format!("{},{}", new.bundle, old.bundle);
+    let [old_alone, new_alone] = [&old, &new].map(|form| form.bundle.to_string());
+    for (form, change, expected) in [
+        (&old, None, &old_alone),
+        (&new, Some(change(None)), &both),
+        (&new, None, &new_alone),
+        (&old, Some(change(Some("why"))), &old_alone),
+    ] {
+        told.wished.send_modify(|desired| {
+            let install = &mut desired.as_mut().unwrap().install;
+            install.form = form.clone();
+            install.change = change;
+        });
+        let said = facts.wait_for(|f| f.get(BUNDLES_IN_FORCE) == Some(expected));
+        let said = tokio::time::timeout(EVERY / 2, said).await;
+        assert!(said.is_ok_and(|said| said.is_ok()), "{expected}");
+    }
+}
+
 #[test]
 fn a_whole_cluster_is_summarised() {
+    let bundles = [1, 2].map(|n| Digest::from_bytes([n; 32]));
+    let both = format!("{},{}", bundles[0], bundles[1]);
     let sources = Sources {
         version: Some(("v1.33.1-eks-1".into(), "33+".into(), "linux/amd64".into())),
         incarnation: Some("uid-1".into()),
@@ -91,6 +153,7 @@ fn a_whole_cluster_is_summarised() {
         agent_version: "0.1.0".into(),
         setup: Some(Setup {
             engine: EngineKind::Argocd,
+            bundles: bundles.to_vec(),
             git: Via::Line,
         }),
     };
@@ -99,6 +162,7 @@ fn a_whole_cluster_is_summarised() {
         ("agent.version", "0.1.0"),
         ("cloud", "aws"),
         ("distribution", "eks"),
+        ("engine.bundles", both.as_str()),
         ("engine.in-force", "argocd"),
         ("git.in-force", "line"),
         ("incarnation", "uid-1"),

@@ -5,7 +5,7 @@
 pub enum Role {
     /// Sees clusters, heals and bundles.
     Viewer,
-    /// Adds, readopts and removes clusters, imports and removes bundles, pushes to the catalog.
+    /// Adds, readopts and removes clusters, imports, sees and removes bundles, pushes to the catalog.
     Operator,
     /// Manages grants.
     Access,

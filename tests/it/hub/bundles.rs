@@ -41,6 +41,10 @@ async fn says(hub: &TestHub, agent: &Agent, name: &str, (status, message): (&str
     let body = json!({"conditions": [{
         "type": "EngineCurrent", "status": status, "reason": "R", "message": message, "since": "2026-01-02T03:04:05Z",
     }]});
+    report(hub, agent, name, &body).await;
+}
+
+async fn report(hub: &TestHub, agent: &Agent, name: &str, body: &Value) {
     let path = format!("/v1/clusters/{name}/reports");
     let (code, ack) = agent.call(hub, "POST", &path, &body.to_string()).await;
     assert_eq!(code, 200, "{ack}");
@@ -156,6 +160,60 @@ async fn a_bundle_stays_while_a_cluster_is_to_run_it_runs_it_or_may_go_back_to_i
         assert_eq!(hub.delete(&path, Some("*")).await, 204);
     }
     assert_eq!(removed(&hub, 2).await, (204, String::new()));
+    hub.stop().await;
+}
+
+/// The first digits of a bundle in words for people are not all that the hub goes by.
+#[tokio::test]
+async fn an_agent_that_names_its_bundles_in_full_is_taken_by_that_word() {
+    let hub = TestHub::start("bundles-named").await;
+    import_of(&hub, EngineKind::Flux, 2, "2.9.4").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    assert_eq!(set(&hub, "eu1", "2.9.4").await, 200);
+    let [before, after] = [digest(1), digest(2)];
+    let names = async |bundles: &str| {
+        let body = json!({"facts": {"engine.bundles": bundles}});
+        report(&hub, &agent, "eu1", &body).await;
+    };
+    says(&hub, &agent, "eu1", ("False", "3 objects to go")).await;
+    for bundles in [before.to_string(), format!("{after},{before}")] {
+        names(&bundles).await;
+        let (code, why) = removed(&hub, 1).await;
+        assert_eq!(code, 409, "{bundles}: {why}");
+        assert!(
+            why.ends_with("stays: it is in force, or what was before a change, in eu1"),
+            "{why}"
+        );
+    }
+    let of_before = format!("it was {} once", before.short());
+    says(&hub, &agent, "eu1", ("True", &of_before)).await;
+    names(after.as_str()).await;
+    assert_eq!(removed(&hub, 1).await, (204, String::new()));
+    hub.stop().await;
+}
+
+/// `engine remove` looks up what it is to remove: with the scope that may remove it was refused.
+#[tokio::test]
+async fn whoever_may_import_and_remove_bundles_sees_which_there_are() {
+    let hub = TestHub::start("bundles-listed").await;
+    let list = async |token: &str| {
+        let call = ("GET", "/v1/bundles");
+        hub.call_as(token, call, &[], &Value::Null).await
+    };
+    let asked = json!({"title": "ci", "lasts": 3600, "scopes": ["operator"]});
+    let (code, made) = hub.post("/v1/api-tokens", &asked).await;
+    assert_eq!(code, 201, "{made}");
+    let viewer = hub.user("vera", &["viewer"], &[]).await;
+    let seen = list(&viewer).await;
+    let version = &seen.1["items"][0]["version"];
+    assert_eq!((seen.0, version), (200, &json!("2.9.5")));
+    assert_eq!(list(made["token"].as_str().unwrap()).await, seen);
+    let other = hub.user("ada", &["access", "auditor"], &[]).await;
+    let (code, problem) = list(&other).await;
+    assert_eq!((code, slug(&problem)), (403, "not-allowed"));
+    assert_eq!(problem["detail"], "ada lacks the role viewer");
     hub.stop().await;
 }
 

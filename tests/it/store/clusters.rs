@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
 use linesman::hub::store::{
-    BundleUse, Cluster, EndedAccess, Images, JoinToken, Joined, NewBundle, Revision, Store,
-    StoreError,
+    BundleUse, Cluster, EndedAccess, Images, JoinToken, Joined, NewBundle, Reported, Revision,
+    Store, StoreError,
 };
 use linesman::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use linesman::wire::id::{ClusterName, Digest};
-use linesman::wire::report::{Condition, ConditionType, Status};
+use linesman::wire::report::{BUNDLES_IN_FORCE, Condition, ConditionType, Status};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
 
@@ -23,6 +23,7 @@ on_both! {
     a_bundle_is_stored_once,
     a_bundle_that_was_removed_is_gone_until_it_comes_again,
     a_bundle_is_kept_for_living_clusters_that_are_to_run_it,
+    a_bundle_is_kept_where_the_agent_names_it_and_by_its_words_only_where_it_names_none,
     of_many_claims_with_one_token_one_is_bound,
     a_newer_join_token_ends_the_one_before,
     of_a_clusters_join_tokens_the_newest_are_known,
@@ -223,6 +224,48 @@ async fn a_bundle_is_kept_for_living_clusters_that_are_to_run_it(store: Store) {
     let wish = store.replace_engine(now.revision(), path, 300, at(7));
     assert_eq!(wish.await.unwrap(), None);
     assert!(!store.remove_bundle(&other.digest, at(8)).await.unwrap());
+}
+
+async fn a_bundle_is_kept_where_the_agent_names_it_and_by_its_words_only_where_it_names_none(
+    store: Store,
+) {
+    let eu1 = cluster(&store, "eu1").await;
+    let said = Digest::from_bytes([0xab; 32]);
+    // Both begin alike.
+    let mut sum = [0xab; 32];
+    sum[31] = 0;
+    let alike = Digest::from_bytes(sum);
+    let named = Digest::from_bytes([0xcd; 32]);
+    let words = Condition {
+        kind: ConditionType::EngineCurrent,
+        status: Status::False,
+        reason: "Changing".to_owned(),
+        message: format!("change 1: flux 2.9.5 ({}…) to flux 2.9.6", said.short()),
+        since: "2026-01-02T03:04:05Z".to_owned(),
+    };
+    for (ms, facts, kept) in [
+        (1, None, [true, true, false]),
+        (2, Some(format!("{alike},{named}")), [false, true, true]),
+        (3, Some(named.to_string()), [false, false, true]),
+        (4, None, [true, true, false]),
+    ] {
+        let facts = facts.map(|bundles| (BUNDLES_IN_FORCE.to_owned(), bundles));
+        let report = Reported {
+            facts: Some(facts.into_iter().collect()),
+            conditions: Some(vec![words.clone()]),
+            ..Reported::default()
+        };
+        store.report(&eu1.id, report, at(ms)).await.unwrap();
+        for (digest, kept) in [&said, &alike, &named].into_iter().zip(kept) {
+            let kept = kept.then(|| eu1.name.clone());
+            let expected = BundleUse {
+                wished: Vec::new(),
+                kept: kept.into_iter().collect(),
+            };
+            let found = store.bundle_use(digest).await.unwrap();
+            assert_eq!(found, expected, "{digest} at {ms} ms");
+        }
+    }
 }
 
 /// H3

@@ -8,6 +8,7 @@ use super::{Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{BundleUse, NewBundle, Result};
 use crate::wire::api::BundleView;
 use crate::wire::id::{ClusterName, Digest};
+use crate::wire::report::BUNDLES_IN_FORCE;
 
 /// What [`Row`] reads.
 macro_rules! shown {
@@ -116,13 +117,16 @@ impl Database {
 
     pub async fn bundle_use(&self, digest: &Digest) -> Result<BundleUse> {
         const DOING: &str = "read which clusters a bundle is kept for";
-        // An agent names in that condition what is in force and, over a change, what it would go back to.
+        // An agent of before has no such fact: it names the first digits in the words of that condition.
         let rows: Vec<(String, String)> = sqlx::query_as(
-            "SELECT c.name, c.bundle FROM cluster c WHERE c.removed_at IS NULL AND (c.bundle = $1 OR EXISTS
-               (SELECT 1 FROM condition k WHERE k.cluster_id = c.id AND k.type = 'EngineCurrent' AND k.message LIKE $2))
+            "SELECT c.name, c.bundle FROM cluster c LEFT JOIN fact f ON f.cluster_id = c.id AND f.key = $1
+             WHERE c.removed_at IS NULL AND (c.bundle = $2 OR f.value LIKE $3 OR (f.value IS NULL AND EXISTS
+               (SELECT 1 FROM condition k WHERE k.cluster_id = c.id AND k.type = 'EngineCurrent' AND k.message LIKE $4)))
              ORDER BY c.name",
         )
+        .bind(BUNDLES_IN_FORCE)
         .bind(digest.as_str())
+        .bind(format!("%{digest}%"))
         .bind(format!("%{}%", digest.short()))
         .fetch_all(&self.readers)
         .await
