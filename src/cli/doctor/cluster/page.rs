@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::{ConditionType, fix};
 use crate::cli::cluster::wait::tests::cluster;
+use crate::wire::api::ToldCluster;
 use crate::wire::report::{Phase, Weight};
 
 const HEAD: &str = "# Conditions
@@ -16,7 +17,8 @@ message, since when it is so; `linesman cluster list -o wide` has those that are
 *Bad when* is the status in which a condition is not as it should be, and the phase that the cluster is in then, unless something worse makes
 another one (`linesman cluster list --help` has them all). *noted*: it is shown and fails its check, and the phase stays as it is; so it is with
 reason `NotServed` of `Guarded` and `NamespaceMissing` of `Uncovered`. Beside `ObserveOnly` no `Guarded` is missed. A condition that is not listed has not been said; *Unknown* is one of
-a cluster that is not heard now. *What to do* is what `doctor` says, with `eu1` for the cluster's name.
+a cluster that is not heard now. *What to do* is what `doctor` says, with `eu1` for the cluster's name; where
+it depends on who keeps the agent from its work, the condition's reason stands before it.
 
 | condition | what it says | bad when | what to do |
 |---|---|---|---|
@@ -126,12 +128,33 @@ fn reason(kind: ConditionType) -> &'static str {
     }
 }
 
+/// Reasons of which one ends by itself and another not; none = one remedy stands for all.
+fn reasons(kind: ConditionType) -> &'static [&'static str] {
+    match kind {
+        ConditionType::Paused => &["Maintenance", "HealOff", "PolicyInvalid"],
+        ConditionType::SafeHealsOnly => &["Incident", "HealSafe"],
+        _ => &[],
+    }
+}
+
+fn remedy(kind: ConditionType, view: &ToldCluster) -> String {
+    let each = reasons(kind).iter();
+    let each: Vec<String> = each
+        .map(|reason| format!("`{reason}`: {}", fix(kind, reason, view)))
+        .collect();
+    if each.is_empty() {
+        fix(kind, reason(kind), view)
+    } else {
+        each.join(". ")
+    }
+}
+
 fn page() -> String {
     let view = cluster(Phase::Degraded, &[], vec![]);
     let mut text = HEAD.to_owned();
     for kind in all() {
-        let (says, bad, fix) = (says(kind), bad(kind), fix(kind, reason(kind), &view));
-        writeln!(text, "| `{kind:?}` | {says} | {bad} | {fix} |").unwrap();
+        let (says, bad, remedy) = (says(kind), bad(kind), remedy(kind, &view));
+        writeln!(text, "| `{kind:?}` | {says} | {bad} | {remedy} |").unwrap();
     }
     text
 }
@@ -148,4 +171,24 @@ fn the_printed_page_is_todays() {
         kept == page,
         "docs/conditions.md is old; run: LINESMAN_UPDATE_GOLDEN=1 cargo test --lib cluster::page"
     );
+}
+
+/// The page said that each ends by itself, what the owner has set included.
+#[test]
+fn what_stands_until_somebody_ends_it_has_the_remedy_of_doctor_on_the_page() {
+    use ConditionType as C;
+    let view = cluster(Phase::Degraded, &[], vec![]);
+    let page = page();
+    for (kind, reason) in [
+        (C::Paused, "Maintenance"),
+        (C::Paused, "HealOff"),
+        (C::Paused, "PolicyInvalid"),
+        (C::SafeHealsOnly, "Incident"),
+        (C::SafeHealsOnly, "HealSafe"),
+    ] {
+        let begins = format!("| `{kind:?}` |");
+        let row = page.lines().find(|row| row.starts_with(&begins)).unwrap();
+        let told = format!("`{reason}`: {}", fix(kind, reason, &view));
+        assert!(row.contains(&told), "{told}: {row}");
+    }
 }
