@@ -27,6 +27,7 @@ mod kills;
 mod namespace;
 mod pods;
 mod redis;
+mod retried;
 mod roots;
 mod shared;
 mod slow;
@@ -248,39 +249,6 @@ fn a_deleted_application_crd_prunes_no_workload() {
         || world.uid(&application("app-hello")).is_some(),
     );
     assert!(world.api.delete(&by_hand));
-}
-
-/// W37: an operation that fails is tried again with the head, not with what failed.
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn a_fix_is_applied_although_the_broken_commit_is_still_tried() {
-    let world = world::adopted_argocd();
-    settle(&world);
-    let map = |namespace: &str| {
-        format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: fixed, namespace: {namespace}}}\n"
-        )
-    };
-    let file = format!("clusters/{CLUSTER}/fixed.yaml");
-    let broken = world.push(&file, &map("no-such-namespace"));
-    until("the broken commit is tried again", seconds(LIMIT), || {
-        let live = world.api.get(&root()).unwrap();
-        let state = &live["status"]["operationState"];
-        state["syncResult"]["revision"] == json!(broken) && state["retryCount"].as_u64() >= Some(1)
-    });
-    world.push(&file, &map("default"));
-    let took = until("the fix is applied", seconds(LIMIT), || {
-        world
-            .uid(&path("v1", "ConfigMap", "default", "fixed"))
-            .is_some()
-    });
-    figure(
-        "W37",
-        "Argo CD: fix pushed while the broken commit is being tried again → applied",
-        "≤ 120 s",
-        shown(took),
-    );
-    settle(&world);
 }
 
 /// W30, W23: for a minute, in which Argo CD looks by itself.

@@ -13,6 +13,10 @@ use crate::clock::{parse_rfc3339, rfc3339};
 use crate::keys::sha256_hex;
 use crate::wire::api::EngineKind;
 
+mod below;
+
+pub use below::{SYNC_ERROR, at_work, trouble};
+
 /// An operation that has not got on for this long does not come to an end by itself.
 pub(super) const STUCK: Duration = Duration::minutes(10);
 /// Beyond its interval and jitter, a controller that works has looked again. One that could not fetch says nothing of that, nor of a
@@ -20,6 +24,8 @@ pub(super) const STUCK: Duration = Duration::minutes(10);
 const SLACK: Duration = Duration::seconds(20);
 /// With which a failed try's message goes on where there will be another one.
 const AGAIN_AT: &str = ". Retrying attempt #";
+/// With which the message of another try begins.
+const ANEW: &str = "Retrying operation";
 /// Within so long a controller looks at each Application by itself.
 pub(super) const AGAIN: Duration = RECONCILES.saturating_add(JITTER).saturating_add(SLACK);
 /// A controller that has just started looks anew within so long.
@@ -190,43 +196,52 @@ pub fn refused(operation: &Value) -> Option<String> {
 
 fn failed(root: &Object) -> Option<(Class, String)> {
     let phase = root.text("/status/operationState/phase");
-    let behind = root.text("/status/sync/status") != "Synced";
     let message = root.text("/status/operationState/message");
-    (behind && matches!(phase, "Failed" | "Error"))
+    (differs(&root.fields) && matches!(phase, "Failed" | "Error"))
         .then(|| (Class::ApplyFailed, format!("operation {phase}: {message}")))
 }
 
 /// Why the last try of an operation failed that Argo CD tries again. Between two tries it is one that runs and has an end
 /// (`controller/appcontroller.go`, `processRequestedAppOperation`), and where there is no limit to them it never says more than that.
 pub(super) fn retried(root: &Object) -> Option<(Class, String)> {
-    let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
-    let waits = state("phase") == "Running" && !state("finishedAt").is_empty();
-    (waits && is_behind(root)).then(|| (Class::ApplyFailed, failure(state("message"))))
+    let message = || failure(root.text("/status/operationState/message"));
+    (waits(&root.fields) && is_behind(root)).then(|| (Class::ApplyFailed, message()))
+}
+
+fn failure(message: &str) -> String {
+    format!("operation Failed: {}", lasting(message))
 }
 
 /// What a failed try says, but for when the next one begins: that is other words each time.
-fn failure(message: &str) -> String {
+fn lasting(message: &str) -> &str {
     let said = message.split_once(AGAIN_AT);
-    let said = said.map_or(message, |(said, _)| said);
-    format!("operation Failed: {said}")
+    said.map_or(message, |(said, _)| said)
 }
 
 /// Whether an operation is at work, so that it does not say whether it will fail as before.
 pub(super) fn is_trying(root: &Object) -> bool {
-    let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
-    let is_at_it = match state("phase") {
-        "Running" => state("finishedAt").is_empty(),
+    is_at_it(&root.fields) && is_behind(root)
+}
+
+fn is_at_it(fields: &Value) -> bool {
+    match text(fields, "/status/operationState/phase") {
+        "Running" => !waits(fields),
         "Terminating" => true,
         _ => false,
-    };
-    is_at_it && is_behind(root)
+    }
+}
+
+/// Whether a try has failed, and there will be another one (argo-cd, `controller/appcontroller.go`).
+fn waits(fields: &Value) -> bool {
+    let state = |field: &str| text(fields, &format!("/status/operationState/{field}"));
+    state("phase") == "Running" && !state("finishedAt").is_empty()
 }
 
 /// Whether the try that is under way has done nothing yet that it would tell of: an operation begins without a word, and its next try
 /// with these, or with what the one before said, as it was `told` then: of a long message the end is not kept.
 pub(super) fn has_just_begun(root: &Object, told: &str) -> bool {
     let message = root.text("/status/operationState/message");
-    let anew = message.starts_with("Retrying operation") || message.contains(AGAIN_AT);
+    let anew = message.starts_with(ANEW) || message.contains(AGAIN_AT);
     message.is_empty() || anew || failure(message) == told
 }
 
@@ -244,7 +259,7 @@ pub(super) fn attempt(root: &Object) -> String {
 /// Whether the cluster is not as the catalog has it, and nothing but an operation is at fault: what cannot be compared is not applied,
 /// and is told of by itself.
 fn is_behind(root: &Object) -> bool {
-    root.text("/status/sync/status") != "Synced" && faults(root).next().is_none()
+    differs(&root.fields) && faults(root).next().is_none()
 }
 
 /// How far an operation has come, by all that an Application's status says of it and of what it applies; none = none runs.
@@ -366,34 +381,14 @@ fn compared(has: impl Fn(&[&str]) -> bool) -> Class {
     }
 }
 
-/// What an Application, or what makes some, says is wrong with what it brought: reason and message.
-pub fn trouble(fields: &Value) -> Option<(String, String)> {
-    let text = |pointer: &str| {
-        fields
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let conditions = fields.pointer("/status/conditions");
-    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
-    let wrong = conditions.find_map(|c| {
-        let field = |name: &str| c.get(name).and_then(Value::as_str).unwrap_or_default();
-        let kind = field("type");
-        let bad = kind == "ErrorOccurred" && field("status") == "True" || class(kind, "").is_some();
-        bad.then(|| (kind.to_owned(), field("message").to_owned()))
-    });
-    let phase = text("/status/operationState/phase");
-    let failed = || {
-        let behind = text("/status/sync/status") != "Synced";
-        let message = text("/status/operationState/message").to_owned();
-        (behind && matches!(phase, "Failed" | "Error")).then(|| ("SyncError".to_owned(), message))
-    };
-    let degraded = || {
-        let message = text("/status/health/message").to_owned();
-        (text("/status/health/status") == "Degraded")
-            .then(|| ("HealthCheckFailed".to_owned(), message))
-    };
-    wrong.or_else(failed).or_else(degraded)
+/// Whether the cluster is not known to be as Git has it.
+fn differs(fields: &Value) -> bool {
+    text(fields, "/status/sync/status") != "Synced"
+}
+
+fn text<'a>(fields: &'a Value, pointer: &str) -> &'a str {
+    let text = fields.pointer(pointer).and_then(Value::as_str);
+    text.unwrap_or_default()
 }
 
 #[cfg(test)]

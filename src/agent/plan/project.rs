@@ -330,6 +330,12 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
 }
 
 /// What a Kustomization says of the engine's objects, also while it is at work.
+/// What an Application says while it is at work; none = it is not.
+pub fn at_work(kind: Kind, live: &DynamicObject) -> Option<String> {
+    let is = kind == Kind::Application;
+    argocd::at_work(&live.data).filter(|_| is).map(short)
+}
+
 pub fn brings(kind: Kind, live: &DynamicObject) -> Option<Arc<Brings>> {
     let status = live
         .data

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::Newer;
+use crate::agent::plan::argocd::SYNC_ERROR;
 use crate::agent::plan::burst::missed::{self, List};
 use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::busy::{self, Turn};
@@ -29,6 +30,8 @@ const MAX_LOST: usize = MAX_LOUD;
 pub(in crate::agent::observe) struct Heard {
     /// None = it is at work, and what it said last stands.
     child: Option<Child>,
+    /// What an Application says whose operation is under way.
+    works: Option<String>,
     fate: Fate,
     turn: Option<Turn>,
     fetch: Option<time::Duration>,
@@ -46,6 +49,7 @@ impl Heard {
         let application = kind == Kind::Application;
         Self {
             child: project::child(kind, live),
+            works: project::at_work(kind, live),
             fate: Fate::of(home, kind, live),
             turn: Turn::of(kind, live),
             fetch: busy::fetch(kind, live),
@@ -65,14 +69,23 @@ impl Heard {
         goes || works || says || self.near || self.fetch.is_some()
     }
 
-    /// As many may be known beside it.
+    /// As many may be in a list beside it. What one at work said before may stand.
     fn most(&self) -> usize {
-        if self.is_loud() {
-            MAX_LOUD
-        } else {
-            MAX_CHILDREN
-        }
+        most(self.is_loud() || self.works.is_some())
     }
+
+    /// What an Application said `last` of a failed operation, where that stands while it tries again.
+    fn stands(&self, last: Option<&Child>) -> Option<(String, String)> {
+        let (works, last) = self.works.as_ref().zip(last?.trouble.as_ref())?;
+        let (reason, message) = last;
+        let stands = works.is_empty() || works == message;
+        (stands && reason == SYNC_ERROR).then(|| last.clone())
+    }
+}
+
+/// So many are known.
+fn most(loud: bool) -> usize {
+    if loud { MAX_LOUD } else { MAX_CHILDREN }
 }
 
 fn is_any(brings: Option<&Arc<Brings>>) -> bool {
@@ -264,11 +277,13 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
         Some(wish) => burst::note_listed(seen, &id, (Some(&said.fate), wish), now),
     }
     let known = seen.children.get(&id);
-    if known.is_none() && seen.children.len() >= said.most() {
+    let stands = said.stands(known);
+    let most = most(said.is_loud() || stands.is_some());
+    if known.is_none() && seen.children.len() >= most {
         return seen.cut.insert(id.kind);
     }
     // It was known for what it said, and makes room for others that say something.
-    let over = seen.cut.contains(&id.kind) && seen.children.len() > said.most();
+    let over = seen.cut.contains(&id.kind) && seen.children.len() > most;
     if known.is_some() && over {
         Arc::make_mut(&mut seen.children).remove(&id);
         return true;
@@ -279,6 +294,7 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
         ..known.cloned().unwrap_or_default()
     };
     let mut child = said.child.unwrap_or_else(before);
+    child.trouble = stands.or(child.trouble);
     (child.fate, child.turn, child.fetch) = (said.fate, said.turn, said.fetch);
     child.brings = said.brings;
     if known == Some(&child) {

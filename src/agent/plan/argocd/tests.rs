@@ -289,6 +289,24 @@ fn an_application_below_the_root_says_why_it_is_not_well() {
             json!({"sync": {"status": "OutOfSync"}, "operationState": {"phase": "Failed", "message": "denied"}}),
             Some(("SyncError", "denied")),
         ),
+        // F39: between two tries, of which there may be no last one.
+        (
+            json!({
+                "sync": {"status": "OutOfSync"}, "health": {"status": "Degraded"},
+                "operationState": {
+                    "phase": "Running", "finishedAt": "2030-01-01T00:00:10Z",
+                    "message": "denied. Retrying attempt #3 at 12:00AM.",
+                },
+            }),
+            Some(("SyncError", "denied")),
+        ),
+        (
+            json!({
+                "sync": {"status": "OutOfSync"},
+                "operationState": {"phase": "Running", "message": "Retrying operation. Attempt #3"},
+            }),
+            None,
+        ),
         (
             json!({"conditions": [{"type": "ComparisonError", "message": "app path does not exist"}]}),
             Some(("ComparisonError", "app path does not exist")),

@@ -272,7 +272,7 @@ faults! {
         does "reports: a commit is applied as a whole or not at all";
         advice "mend the catalog: the message names the file or object";
     ApplyFailed: 39, Budget::Report, 60 s;
-        seen "a sync object's content is refused by the API server, or what left it cannot be deleted, or one of its CEL expressions is invalid; or a Helm release fails; in Argo CD the root's operation failed, also where it is tried again";
+        seen "a sync object's content is refused by the API server, or what left it cannot be deleted, or one of its CEL expressions is invalid; or a Helm release fails; in Argo CD an operation failed, also where it is tried again";
         evidence "the engine's message, which names the object";
         does "reports. An object of the engine that is refused while the agent owns fields of it, too, is given to the engine, which is \
               asked to try again";

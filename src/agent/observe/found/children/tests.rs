@@ -3,6 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::plan::children;
 
+mod retried;
+
 const HOME: &str = "flux-system";
 
 fn app(name: &str) -> ObjectId {
@@ -147,7 +149,7 @@ fn ready(status: &str) -> Value {
 }
 
 /// What an object says, and whether it is known for that beyond the bound.
-fn sayings() -> [(&'static str, Kind, Value, bool); 14] {
+fn sayings() -> [(&'static str, Kind, Value, bool); 15] {
     let held = json!({"held": [{
         "group": "apps", "kind": "Deployment", "namespace": HOME, "name": "argocd-repo-server",
         "revision": "1", "since": "2027-01-15T08:00:25Z", "reason": "x", "attempt": 1,
@@ -165,6 +167,7 @@ fn sayings() -> [(&'static str, Kind, Value, bool); 14] {
     let applies = |entry: &str| json!({"/status": {"inventory": {"entries": [{"id": entry}]}}});
     let near = applies("flux-system_source-controller_apps_Deployment");
     let far = applies("team_web_apps_Deployment");
+    let works = json!({"/status": {"operationState": {"phase": "Running"}}});
     [
         ("brings", Kind::Kustomization, near, true),
         ("others", Kind::Kustomization, far, false),
@@ -182,6 +185,7 @@ fn sayings() -> [(&'static str, Kind, Value, bool); 14] {
         ("a source that is not read", Kind::Bucket, long, true),
         ("is fetched", Kind::GitRepository, ready("Unknown"), true),
         ("holds back", Kind::Application, holds, true),
+        ("is at work", Kind::Application, works, false),
         (
             "brings",
             Kind::Application,
