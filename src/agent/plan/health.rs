@@ -23,7 +23,7 @@ pub(super) const WEDGED: Duration = Duration::seconds(90);
 /// The same for an object whose reconciliation makes progress.
 const SLOW: Duration = Duration::seconds(330);
 /// A controller whose Lease was renewed so long ago is alive: it renews that every few seconds, and the Leases are listed every 66 s.
-const ALIVE: Duration = Duration::minutes(3);
+pub(super) const ALIVE: Duration = Duration::minutes(3);
 
 /// Available at the generation that was asked for.
 pub fn works(deployment: &Object) -> bool {

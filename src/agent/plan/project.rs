@@ -281,6 +281,7 @@ pub fn lease(live: &DynamicObject, seen: OffsetDateTime) -> Option<(String, Leas
     let lease = Lease {
         uid: live.metadata.uid.clone()?,
         holder: holder.to_owned(),
+        acquired: text("/spec/acquireTime").and_then(clock::parse_rfc3339),
         renewed: clock::parse_rfc3339(text("/spec/renewTime")?)?,
         seen,
     };
@@ -329,13 +330,13 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
     })
 }
 
-/// What a Kustomization says of the engine's objects, also while it is at work.
 /// What an Application says while it is at work; none = it is not.
 pub fn at_work(kind: Kind, live: &DynamicObject) -> Option<String> {
     let is = kind == Kind::Application;
     argocd::at_work(&live.data).filter(|_| is).map(short)
 }
 
+/// What a Kustomization says of the engine's objects, also while it is at work.
 pub fn brings(kind: Kind, live: &DynamicObject) -> Option<Arc<Brings>> {
     let status = live
         .data

@@ -22,6 +22,7 @@ use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
 mod brings;
+mod checks;
 mod deaf;
 mod dropped;
 mod harm;

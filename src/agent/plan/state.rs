@@ -141,6 +141,8 @@ pub struct Lease {
     pub uid: String,
     /// The Pod's name.
     pub holder: String,
+    /// Since when it leads; none = the Lease does not say.
+    pub acquired: Option<OffsetDateTime>,
     pub renewed: OffsetDateTime,
     /// When it was read.
     pub seen: OffsetDateTime,

@@ -88,6 +88,12 @@ impl Catalog {
         self.world.push(&self.file, &marked(engine, marker))
     }
 
+    /// The same with another file in that commit.
+    pub(super) fn push_with(&self, engine: &str, marker: &str, other: (String, String)) -> String {
+        let engine = (self.file.clone(), marked(engine, marker));
+        self.world.push_all(&[engine, other])
+    }
+
     pub(super) fn controller(&self, name: &str) -> Value {
         let found = self.world.api.try_get(&deployment(FLUX, name));
         found.ok().flatten().unwrap_or_default()

@@ -15,6 +15,7 @@ use crate::support::{figure, seconds, shown, until};
 
 mod away;
 mod below;
+mod checks;
 mod upgrade;
 
 /// A snapshot follows ten minutes after the last change.

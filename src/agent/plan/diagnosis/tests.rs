@@ -149,6 +149,7 @@ fn a_leader_that_renews_its_lease_is_fresh_and_one_that_does_not_is_wrong() {
         let lease = Lease {
             uid: "lease".to_owned(),
             holder: "pod-1".to_owned(),
+            acquired: None,
             renewed,
             seen: cluster.now,
         };
@@ -408,6 +409,7 @@ fn a_fault_is_told_before_an_answer_and_before_a_lease() {
     let lease = Lease {
         uid: "lease".to_owned(),
         holder: "pod-1".to_owned(),
+        acquired: None,
         renewed: now - LED,
         seen: now,
     };

@@ -47,6 +47,7 @@ fn of_a_controller_that_does_not_answer_pods_and_lease_are_told() {
     let lease = |renewed: i64| Lease {
         uid: "lease".to_owned(),
         holder: "a".to_owned(),
+        acquired: None,
         renewed: at(-renewed),
         seen: at(0),
     };

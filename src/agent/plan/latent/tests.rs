@@ -28,6 +28,7 @@ fn observed(holder: &str, renewed: i64, pods: &[(&str, Pod)]) -> Observed {
     let lease = Lease {
         uid: "lease".to_owned(),
         holder: holder.to_owned(),
+        acquired: None,
         renewed: start() - Duration::seconds(renewed),
         seen: start(),
     };

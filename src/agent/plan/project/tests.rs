@@ -9,7 +9,10 @@ fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": name, "namespace": "flux-system", "uid": "u"},
-            "spec": {"holderIdentity": "source-controller-7f_1a2b", "renewTime": "2026-01-02T03:04:05.678901Z"},
+            "spec": {
+                "holderIdentity": "source-controller-7f_1a2b",
+                "acquireTime": "2026-01-01T00:00:00.000001Z", "renewTime": "2026-01-02T03:04:05.678901Z",
+            },
         });
         serde_json::from_value::<DynamicObject>(lease).unwrap()
     };
@@ -20,6 +23,8 @@ fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
         ("source-controller", "source-controller-7f")
     );
     assert_eq!(clock::rfc3339(read.renewed), "2026-01-02T03:04:05.678Z");
+    let acquired = read.acquired.map(clock::rfc3339);
+    assert_eq!(acquired.as_deref(), Some("2026-01-01T00:00:00.000Z"));
     // F13: Argo CD's has a name of its own.
     let of_argo_cd = lease(&live("58ac56fa.applicationsets.argoproj.io"), seen);
     let (controller, _) = of_argo_cd.unwrap();

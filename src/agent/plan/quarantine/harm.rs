@@ -1,12 +1,14 @@
 //! Where a commit's version of an object of the engine shows that it does harm. Until then it is an upgrade, and
 //! nobody's business but Git's.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::deaf::deaf;
 use super::unreached::unreached;
-use super::{commit, owner, shield};
+use super::{checks, commit, owner, shield};
 use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
 use crate::agent::engine::compare::{additions, drift, settings};
 use crate::agent::engine::{Install, Wanted, is_workload};
@@ -158,8 +160,12 @@ pub(super) fn blamed(
     });
     let complaint = complaint.or_else(|| refused_to_apply(install, observed, id));
     complaint.or_else(|| {
+        // Of what it cannot do any more a controller says nothing until its time is over.
+        let waits = !takes(install, observed, id);
         let silent = install.roots().find(|root| {
             let owed = owed(now, observed, history, (root, Some(since)));
+            let late = |at| checks::put_off(now, install, observed, (root, at));
+            let owed = if waits { owed.map(late) } else { owed };
             owed.is_some_and(|at| now - at > DEAF)
         })?;
         deafens(id.kind).then(|| format!("nobody answers for {silent}"))
@@ -203,6 +209,37 @@ fn disturbs(id: &ObjectId, class: Class, text: &str) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a controller has less by it than before, so that it waits in vain: a binding no longer gives what it gave to all to whom it
+/// gave it, or who reaches whom is another thing now.
+fn takes(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let takes = |is: fn(&Value, &Value) -> bool| {
+        let both = install.wanted.get(id).zip(observed.objects.get(id));
+        both.is_none_or(|(wanted, live)| is(&wanted.expect, &live.fields))
+    };
+    match id.kind {
+        Kind::ClusterRoleBinding | Kind::RoleBinding => takes(|before, now| {
+            differs(before, now, "/roleRef") || !subjects(before).is_subset(&subjects(now))
+        }),
+        Kind::NetworkPolicy | Kind::Service => takes(|before, now| differs(before, now, "/spec")),
+        _ => false,
+    }
+}
+
+fn differs(before: &Value, now: &Value, part: &str) -> bool {
+    let mut paths = drift(before, now).into_iter();
+    paths.any(|path| path.starts_with(part))
+}
+
+/// Whom a binding names: kind, namespace and name.
+fn subjects(binding: &Value) -> BTreeSet<[&str; 3]> {
+    let all = binding.get("subjects").and_then(Value::as_array);
+    let named = all.into_iter().flatten().map(|subject| {
+        let text = |name| subject.get(name).and_then(Value::as_str);
+        ["kind", "namespace", "name"].map(|name| text(name).unwrap_or_default())
+    });
+    named.collect()
 }
 
 /// Whether it can be why a controller that runs does not answer.
@@ -280,6 +317,7 @@ fn silent(
     let mut asked = install.roots().chain(install.canaries());
     let asked = asked.find(|asked| {
         let owed = owed(now, observed, history, (asked, live.written));
+        let owed = owed.map(|at| checks::put_off(now, install, observed, (asked, at)));
         install.controller(asked) == *id && owed.is_some_and(|at| now - at > UNANSWERED)
     });
     let asked = asked.or_else(|| witness::owed(now, install, observed, (id, live.written)));

@@ -84,7 +84,7 @@ impl Vain {
 }
 
 /// Since when a condition is as it is.
-fn said_at(live: &Object, kind: &str) -> Option<OffsetDateTime> {
+pub(super) fn said_at(live: &Object, kind: &str) -> Option<OffsetDateTime> {
     let conditions = live.fields.pointer("/status/conditions")?.as_array()?;
     let mut conditions = conditions.iter();
     let of = conditions.find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;

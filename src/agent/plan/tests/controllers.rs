@@ -141,6 +141,7 @@ fn a_stuck_leader_loses_its_lease() {
     let lease = state::Lease {
         uid: "lease".to_owned(),
         holder: "gone".to_owned(),
+        acquired: None,
         renewed: cluster.now - Duration::minutes(5),
         seen: cluster.now,
     };

@@ -79,6 +79,7 @@ fn a_root_that_is_waited_for_has_its_own_timeout_where_its_controller_is_alive()
             let lease = renewed.map(|ago| Lease {
                 uid: "u".to_owned(),
                 holder: "kustomize-controller".to_owned(),
+                acquired: None,
                 renewed: cluster.now - Duration::seconds(ago),
                 seen: cluster.now,
             });

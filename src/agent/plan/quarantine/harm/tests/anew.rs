@@ -6,7 +6,7 @@ use super::*;
 use crate::agent::plan::busy::Turn;
 use crate::agent::plan::plan;
 use crate::agent::plan::probes::ROLLED;
-use crate::agent::plan::state::Child;
+use crate::agent::plan::state::{Child, Lease};
 
 /// How long it may take until the verdict is looked for again.
 const LOOK: Duration = Duration::seconds(5);
@@ -161,6 +161,128 @@ fn an_upgrade_that_is_at_work_is_not_called_off_for_its_silence() {
             cluster.now += LOOK;
         }
         assert_eq!(named, broken, "{at_work}");
+    }
+}
+
+/// When a commit's version of `id` is called broken, from its change on: so many seconds after that the root `said` that it is in health
+/// checks, and the Pod that leads `runs`, and leads, since then.
+fn in_checks(id: &ObjectId, runs: i64, said: i64) -> Option<Duration> {
+    const NAME: &str = "kustomize-controller";
+    let mut cluster = working(EngineKind::Flux, true);
+    change(&mut cluster, id);
+    let changed = cluster.now;
+    let after = |seconds: i64| changed + Duration::seconds(seconds);
+    cluster.pods.get_mut(NAME).unwrap().running = Some(after(runs));
+    let message = "Running health checks for revision main@sha1:1 with a timeout of 5m0s";
+    let conditions = json!([
+        {"type": "Ready", "status": "Unknown", "reason": "Progressing"},
+        {
+            "type": "Reconciling", "status": "True", "reason": "Progressing", "message": message,
+            "lastTransitionTime": rfc3339(after(said)),
+        },
+    ]);
+    root_says(&mut cluster, &json!({"conditions": conditions}));
+    cluster.now += ROLLED;
+    ask(&mut cluster);
+    for _ in 0..120 {
+        let mut observed = cluster.observed();
+        let (now, install) = (cluster.now, cluster.install.clone());
+        let lease = Lease {
+            uid: "lease".to_owned(),
+            holder: NAME.to_owned(),
+            acquired: Some(after(runs)),
+            renewed: now,
+            seen: now,
+        };
+        observed.leases.insert(NAME.to_owned(), lease);
+        cluster.history.noted(now, &install, &observed);
+        let plan = plan(now, &install, &observed, &cluster.history);
+        let broken = |f: &Finding| f.object == *id && f.class == Class::BadEngineCommit;
+        if plan.findings.iter().any(broken) {
+            return Some(now - changed);
+        }
+        cluster.now += LOOK;
+    }
+    None
+}
+
+/// W18, W22: where a root's health checks take minutes, the new version answers nobody until they are over, and no later. What the version
+/// before it was at when it ended is no word of one that never looked.
+#[test]
+fn an_upgrade_whose_root_is_in_health_checks_is_not_called_off_for_its_silence() {
+    let controller = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
+    let role = ObjectId::new(Kind::ClusterRole, "", "crd-controller-flux-system");
+    let checks = |said: i64| Duration::seconds(said + 330);
+    for (id, runs, said, owed) in [
+        (&controller, 3, 10, checks(10) + UNANSWERED),
+        (&controller, 3, 3, checks(3) + UNANSWERED),
+        (&controller, 3, 1, ROLLED + UNANSWERED),
+        (&role, -100, 1, checks(1) + DEAF),
+        // A controller that has no rights any more waits in vain.
+        (&binding(), -100, 1, ROLLED + DEAF),
+    ] {
+        let named = in_checks(id, runs, said);
+        let within = owed..=owed + LOOK * 2;
+        assert!(
+            named.is_some_and(|at| within.contains(&at)),
+            "{id} {runs} {said}: {named:?}"
+        );
+    }
+}
+
+/// What else a commit may do to an object, and whether controllers have less by it.
+#[test]
+fn only_what_takes_something_from_a_controller_is_not_waited_for() {
+    let policy = ObjectId::new(Kind::NetworkPolicy, "flux-system", "allow-egress");
+    let subject =
+        |name: &str| json!({"kind": "ServiceAccount", "namespace": "flux-system", "name": name});
+    let (own, other) = (subject("kustomize-controller"), subject("other"));
+    let role = json!({"kind": "ClusterRole", "name": "cluster-admin"});
+    let bound = |subjects: Value| json!({"subjects": subjects, "roleRef": role});
+    let before = bound(json!([own, other]));
+    let open = json!({"spec": {"egress": [{}]}, "metadata": {"labels": {"version": "1"}}});
+    let cut = json!({"spec": {"egress": []}, "metadata": {"labels": {"version": "1"}}});
+    let labelled = json!({"spec": {"egress": [{}]}, "metadata": {"labels": {"version": "2"}}});
+    for (id, before, now, expected) in [
+        (binding(), &before, Some(&before), false),
+        (
+            binding(),
+            &before,
+            Some(&bound(json!([subject("new"), other, own]))),
+            false,
+        ),
+        (binding(), &before, Some(&bound(json!([other]))), true),
+        (binding(), &before, Some(&bound(Value::Null)), true),
+        (
+            binding(),
+            &before,
+            Some(
+                &json!({"subjects": [own, other], "roleRef": {"kind": "ClusterRole", "name": "view"}}),
+            ),
+            true,
+        ),
+        (binding(), &before, None, true),
+        (policy.clone(), &open, Some(&labelled), false),
+        (policy.clone(), &open, Some(&cut), true),
+        (policy, &open, None, true),
+    ] {
+        let mut cluster = working(EngineKind::Flux, true);
+        let wanted = cluster.install.wanted.get_mut(&id).unwrap();
+        wanted.expect = Arc::new(before.clone());
+        let mut observed = cluster.observed();
+        match now {
+            Some(now) => {
+                let mut live = observed.objects[&id].as_ref().clone();
+                live.fields = now.clone();
+                observed.objects.insert(id.clone(), Arc::new(live));
+            }
+            None => drop(observed.objects.remove(&id)),
+        }
+        assert_eq!(
+            takes(&cluster.install, &observed, &id),
+            expected,
+            "{id} {now:?}"
+        );
     }
 }
 

@@ -1,0 +1,132 @@
+use serde_json::json;
+
+use super::*;
+use crate::agent::plan::tests::Cluster;
+use crate::clock::rfc3339;
+
+const NAME: &str = "kustomize-controller";
+
+/// What there is to know of the controller's Pod and Lease, in seconds from when the root said how far it has come.
+struct Led {
+    runs: i64,
+    acquired: Option<i64>,
+    holder: &'static str,
+    deleting: bool,
+    /// Before now.
+    renewed: i64,
+}
+
+const LED: Led = Led {
+    runs: -10,
+    acquired: Some(-5),
+    holder: NAME,
+    deleting: false,
+    renewed: 0,
+};
+
+fn led(runs: i64, acquired: Option<i64>) -> Led {
+    Led {
+        runs,
+        acquired,
+        ..LED
+    }
+}
+
+/// The Lease is of another Pod, which is no more.
+fn gone(runs: i64) -> Led {
+    let holder = "gone";
+    Led {
+        runs,
+        holder,
+        ..LED
+    }
+}
+
+fn ends() -> Led {
+    let deleting = true;
+    Led { deleting, ..LED }
+}
+
+fn renewed(renewed: i64) -> Led {
+    Led { renewed, ..LED }
+}
+
+/// For how many seconds longer an answer is put off, where the root said so 20 s ago.
+fn put_off_by(words: &str, led: &Led) -> i64 {
+    let mut cluster = Cluster::working();
+    let sync = cluster.install.sync.clone();
+    let now = cluster.now;
+    let said = now - Duration::seconds(20);
+    let after = |seconds: i64| said + Duration::seconds(seconds);
+    let live = cluster.objects.get_mut(&sync).unwrap();
+    live.fields["spec"]["timeout"] = json!("2m0s");
+    live.fields["status"]["conditions"] = json!([{
+        "type": "Reconciling", "status": "True", "reason": "Progressing",
+        "message": format!("{words} for revision main@sha1:1 with a timeout of 2m0s"),
+        "lastTransitionTime": rfc3339(said),
+    }]);
+    let pod = cluster.pods.get_mut(NAME).unwrap();
+    (pod.running, pod.deleting) = (Some(after(led.runs)), led.deleting);
+    let mut observed = cluster.observed();
+    let lease = Lease {
+        uid: "lease".to_owned(),
+        holder: led.holder.to_owned(),
+        acquired: led.acquired.map(after),
+        renewed: now - Duration::seconds(led.renewed),
+        seen: now,
+    };
+    observed.leases.insert(NAME.to_owned(), lease);
+    let owed = now - Duration::seconds(15);
+    let late = put_off(now, &cluster.install, &observed, (&sync, owed));
+    (late - now).whole_seconds()
+}
+
+/// W12, W22: its timeout of 120 s, and 30 s to begin and to end.
+#[test]
+fn an_answer_is_put_off_while_the_controller_that_leads_applies_or_waits_for_health() {
+    for (words, expected) in [
+        ("Running health checks", 130),
+        ("Detecting drift", 130),
+        ("Building manifests", -15),
+        ("Fetching manifests", -15),
+        ("Other words", -15),
+    ] {
+        assert_eq!(put_off_by(words, &LED), expected, "{words}");
+    }
+}
+
+/// W18: what the controller before left behind when it ended, and what one that is dead was at, puts nothing off.
+#[test]
+fn only_the_word_of_the_pod_that_leads_puts_an_answer_off() {
+    for (what, led, waits) in [
+        ("it runs since a moment before", led(0, Some(-5)), true),
+        ("it was another Pod's word", led(1, Some(-5)), false),
+        ("it began to lead in that second", led(-10, Some(0)), true),
+        ("it leads since then", led(-10, Some(1)), false),
+        ("it leads since nobody knows when", led(-10, None), true),
+        ("the Lease is of a Pod that is gone", gone(-10), true),
+        ("the new one ran in that second", gone(0), true),
+        ("the new one ran later", gone(1), false),
+        ("it ends", ends(), false),
+        ("it renewed the Lease", renewed(180), true),
+        ("it does not renew it", renewed(181), false),
+    ] {
+        let expected = if waits { 130 } else { -15 };
+        assert_eq!(
+            put_off_by("Running health checks", &led),
+            expected,
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn a_root_that_says_nothing_of_a_try_or_is_gone_puts_nothing_off() {
+    let cluster = Cluster::working();
+    let now = cluster.now;
+    for observed in [cluster.observed(), Observed::default()] {
+        for asked in cluster.install.roots() {
+            assert_eq!(put_off(now, &cluster.install, &observed, (asked, now)), now);
+        }
+    }
+}
