@@ -25,13 +25,15 @@ mod desired;
 mod git;
 mod helm;
 mod keys;
+mod objects;
 mod properties;
 
 pub(in crate::agent) use cluster::Cluster;
 pub(super) use damage::Damage;
-pub(super) use desired::{argocd, bundle_of, flux};
+pub(super) use desired::{argocd, desired_with, flux, flux_with_helm, install_for, install_with};
 pub(in crate::agent) use desired::{desired_of, install, install_of, install_signed};
 pub(super) use git::{Bad, Fails};
+pub(super) use objects::{account, deployment, source};
 
 const START: i64 = 1_800_000_000;
 

@@ -2,20 +2,16 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, deployment};
 use crate::agent::plan::{MAINTENANCE, Mode, plan};
 use crate::clock::rfc3339;
 
 const SECOND: Duration = Duration::SECOND;
 
-fn flux(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
-}
-
 /// A cluster in which the API server takes no Pods of this controller.
 fn refusing(name: &str) -> Cluster {
     let mut cluster = Cluster::working();
-    let live = cluster.objects.get_mut(&flux(name)).unwrap();
+    let live = cluster.objects.get_mut(&deployment(name)).unwrap();
     live.fields["status"] = json!({"conditions": [{
         "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
         "message": "Internal error occurred: failed calling webhook \"pods.nobody.test\"",
@@ -34,7 +30,7 @@ fn asked(cluster: &mut Cluster, seconds: i64, taken: i64) -> Vec<i64> {
         assert_eq!(plan.mode, Mode::Act);
         cluster.history.saw(cluster.now, &plan);
         for step in plan.steps.iter().filter(|s| s.action == Action::Retry) {
-            assert_eq!(step.target, flux("source-controller"));
+            assert_eq!(step.target, deployment("source-controller"));
             let outcome = if second < taken {
                 Outcome::Unchanged
             } else {
@@ -73,9 +69,9 @@ fn only_a_controller_that_is_refused_its_pods_is_asked_for() {
     let mut cluster = Cluster::working();
     assert_eq!(asked(&mut cluster, 60, 60), [0_i64; 0]);
     let mut cluster = refusing("source-controller");
-    let live = cluster.objects.get_mut(&flux("source-controller")).unwrap();
+    let id = deployment("source-controller");
+    let live = cluster.objects.get_mut(&id).unwrap();
     live.fields["spec"]["replicas"] = json!(0);
-    let id = flux("source-controller");
     let live = &cluster.objects[&id];
     assert!(!waits(&id, live, &cluster.observed()));
 }
@@ -85,7 +81,8 @@ fn only_a_controller_that_is_refused_its_pods_is_asked_for() {
 fn a_controller_with_a_window_of_its_own_is_not_asked_for_until_that_is_over() {
     let mut cluster = refusing("source-controller");
     let until = rfc3339(cluster.now + Duration::MINUTE);
-    let live = cluster.objects.get_mut(&flux("source-controller")).unwrap();
+    let id = deployment("source-controller");
+    let live = cluster.objects.get_mut(&id).unwrap();
     live.fields["metadata"]["annotations"][MAINTENANCE] = json!(until);
     assert_eq!(asked(&mut cluster, 80, 80), [60, 70]);
 }
@@ -95,7 +92,7 @@ fn a_controller_with_a_window_of_its_own_is_not_asked_for_until_that_is_over() {
 fn a_stateful_set_waits_while_none_of_all_pods_is_its() {
     let cluster = Cluster::working();
     let name = "source-controller";
-    let mut live = cluster.objects[&flux(name)].clone();
+    let mut live = cluster.objects[&deployment(name)].clone();
     live.fields["status"] = json!({});
     for (kind, has_pod, cut, expected) in [
         (Kind::StatefulSet, false, false, true),
@@ -121,7 +118,7 @@ fn what_is_not_due_yet_is_looked_at_when_it_is() {
     let observed = cluster.observed();
     for before in [None, Some(Duration::minutes(20))] {
         let mut history = cluster.history.clone();
-        let asked = before.map(|ago| (flux("source-controller"), began - ago));
+        let asked = before.map(|ago| (deployment("source-controller"), began - ago));
         history.nudged.extend(asked);
         let said = |seconds: i32| {
             let now = began + SECOND * seconds;

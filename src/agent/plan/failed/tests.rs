@@ -1,7 +1,7 @@
 use time::Duration;
 
 use super::*;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, source};
 use crate::agent::plan::{Action, Plan};
 use crate::bundle::{Kind, ObjectId};
 
@@ -20,10 +20,6 @@ fn later(cluster: &mut Cluster, seconds: i64) -> Plan {
     cluster.history.saw(cluster.now, &plan);
     cluster.now += Duration::seconds(seconds);
     cluster.plan()
-}
-
-fn source() -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
 }
 
 /// F37: the engine works, and what a kubelet evicted is in everybody's way.

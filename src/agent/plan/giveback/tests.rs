@@ -9,7 +9,7 @@ use super::*;
 use crate::agent::engine::GUARD;
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::plan::state::Saved;
-use crate::agent::plan::tests::{Cluster, Damage};
+use crate::agent::plan::tests::{Cluster, Damage, deployment};
 use crate::agent::plan::window::{By, End, Window};
 use crate::agent::plan::{MAINTENANCE, Plan, plan};
 use crate::clock::rfc3339;
@@ -23,10 +23,6 @@ const SYNCS: &str = "kustomizations.kustomize.toolkit.fluxcd.io";
 
 fn crd() -> ObjectId {
     ObjectId::new(Kind::CustomResourceDefinition, "", SYNCS)
-}
-
-fn controller(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
 }
 
 /// Its CRD is deleted, and the guard has acted once.
@@ -45,7 +41,7 @@ fn actions(plan: &Plan) -> Vec<&str> {
 }
 
 fn managed_by_another(cluster: &mut Cluster) {
-    let id = controller("source-controller");
+    let id = deployment("source-controller");
     let live = cluster.objects.get_mut(&id).unwrap();
     live.fields["metadata"]["labels"]["app.kubernetes.io/managed-by"] = json!("flux-operator");
 }
@@ -114,7 +110,7 @@ fn what_the_guard_took_before_another_managers_mark_came_is_given_back_and_nothi
     assert_eq!(ends(&mut cluster), given_back());
     assert!(!cluster.objects.contains_key(&crd()), "that is the other's");
     let image = "/spec/template/spec/containers/0/image";
-    let live = &cluster.objects[&controller("source-controller")];
+    let live = &cluster.objects[&deployment("source-controller")];
     assert_eq!(live.text(image), "bad:0");
     assert_eq!(
         (cluster.plan().mode, ends(&mut cluster)),
@@ -137,7 +133,7 @@ fn what_is_back_already_is_left_as_it_is() {
         live.uid = format!("{}-anew", live.uid);
         cluster.objects.insert(id, live);
     }
-    let live = cluster.objects.get_mut(&controller("kustomize-controller"));
+    let live = cluster.objects.get_mut(&deployment("kustomize-controller"));
     live.unwrap().fields["spec"]["replicas"] = json!(2);
     cluster.objects.remove(&crd());
     assert_eq!(ends(&mut cluster), []);
@@ -182,7 +178,7 @@ fn in_a_window_what_was_let_go_comes_back_with_its_crd() {
 /// A controller with a window of its own.
 #[test]
 fn a_window_of_one_controller_does_not_keep_it_stopped() {
-    let id = controller("kustomize-controller");
+    let id = deployment("kustomize-controller");
     let mut cluster = dying(|cluster| {
         let until = rfc3339(cluster.now + Duration::hours(1));
         let live = cluster.objects.get_mut(&id).unwrap();
@@ -248,7 +244,7 @@ fn rights_are_the_guards_where_it_stopped_a_controller_or_is_known_to_have_cut_t
             cluster.history.cut.insert(first, String::new());
         }
         if stopped {
-            let id = controller("kustomize-controller");
+            let id = deployment("kustomize-controller");
             let live = cluster.objects.get_mut(&id).unwrap();
             live.fields["spec"]["replicas"] = json!(0);
             GUARD.clone_into(&mut live.writer);

@@ -2,15 +2,11 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::engine::argocd::REDIS;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, deployment};
 
 mod pods;
 mod proven;
 mod wedged;
-
-fn flux(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
-}
 
 fn found(
     cluster: &Cluster,
@@ -149,7 +145,7 @@ fn trouble_with_redis_is_told_of_redis_and_all_else_of_the_root() {
         ]
     );
     // That another object has the same fault says nothing of this one.
-    let mut found = vec![Finding::new(Class::PathMissing, &flux("another"), "")];
+    let mut found = vec![Finding::new(Class::PathMissing, &deployment("another"), "")];
     let observed = cluster.observed();
     roots(
         cluster.now,

@@ -7,7 +7,7 @@ use super::*;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::plan::Pod;
 use crate::agent::plan::state::{OwnLook, OwnRead};
-use crate::agent::plan::tests::{Cluster, install, start};
+use crate::agent::plan::tests::{Cluster, deployment, install, start};
 use crate::wire::api::EngineKind;
 
 mod reached;
@@ -359,7 +359,6 @@ fn what_the_root_shares_with_a_second_argo_cd_is_told_with_it() {
 fn a_certificate_that_is_not_valid_yet_tells_of_a_wrong_clock() {
     let x509 =
         "tls: failed to verify certificate: x509: certificate has expired or is not yet valid";
-    let deployment = |name: &str| ObjectId::new(Kind::Deployment, "flux-system", name);
     let by = "a certificate is not valid before 2026-11-26T10:00:00.000Z; the clock that it was met with was 3600 s before that";
     let cluster = Cluster::working();
     let source = ObjectId::new(Kind::OciRepository, "apps", "web");

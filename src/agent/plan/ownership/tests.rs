@@ -9,18 +9,10 @@ use crate::agent::engine::{MANAGER, TRACKING, comparable, is_workload};
 use crate::agent::plan::burst::Fate;
 use crate::agent::plan::quarantine::{self, HELD};
 use crate::agent::plan::state::Child;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, source};
 use crate::agent::plan::{Action, Class, Plan, Pod, plan, project};
 
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
-
-fn deployment(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
-}
-
-fn source() -> ObjectId {
-    deployment("source-controller")
-}
 
 /// Marks an object as one that `by` brought, a Kustomization or an Application.
 fn mark(cluster: &mut Cluster, id: &ObjectId, by: &ObjectId) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::harm::{UNANSWERED, WINDOW};
 use super::*;
 use crate::agent::engine::{GIT_OWNER, MANAGER as OURS, REQUESTED_AT, is_workload};
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, deployment};
 use crate::agent::plan::{Class, Plan, Pod};
 use crate::bundle::Kind;
 
@@ -17,10 +17,6 @@ mod lifted;
 mod needed;
 mod ordered;
 mod pruned;
-
-fn deployment(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
-}
 
 /// A working cluster whose controllers stand in Git.
 fn owned() -> Cluster {

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::agent::plan::tests::{Cluster, start};
+use crate::agent::plan::tests::{Cluster, source, start};
 
 fn event(kind: &str, name: &str, minutes: i64, message: &str) -> Event {
     let at = rfc3339(start() - Duration::minutes(minutes));
@@ -12,10 +12,6 @@ fn event(kind: &str, name: &str, minutes: i64, message: &str) -> Event {
         "message": message, "lastTimestamp": at, "count": 3,
     }))
     .unwrap()
-}
-
-fn source() -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
 }
 
 #[test]

@@ -2,12 +2,8 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, source};
 use crate::clock::rfc3339;
-
-fn source() -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", "source-controller")
-}
 
 /// The roots have answered what they were asked at that time.
 fn proven(cluster: &mut Cluster, at: OffsetDateTime) {

@@ -1,13 +1,10 @@
-use std::collections::BTreeMap;
-
 use serde_json::json;
 use time::Duration;
 
 use super::*;
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::change::{Change, Place};
 use crate::agent::plan::state::Saved;
-use crate::agent::plan::tests::{Cluster, desired_of};
+use crate::agent::plan::tests::{Cluster, deployment, desired_of, install_for};
 
 mod altered;
 
@@ -16,10 +13,6 @@ const SYNCS: &str = "kustomizations.kustomize.toolkit.fluxcd.io";
 
 fn crd(name: &str) -> ObjectId {
     ObjectId::new(Kind::CustomResourceDefinition, "", name)
-}
-
-fn deployment(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
 }
 
 /// What is done against one fault that is a day old.
@@ -227,7 +220,7 @@ fn objects_of_a_part_that_has_gone_are_let_go_with_the_namespace() {
         failed: None,
         ending: None,
     });
-    cluster.install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    cluster.install = install_for(&desired);
     assert_eq!(
         released(&cluster),
         [crd(SOURCES), crd(RELEASES), crd(POLICIES), crd(SYNCS),]

@@ -8,11 +8,7 @@ use crate::agent::plan::find::Named;
 use crate::agent::plan::state::Child;
 
 fn sources() -> ObjectId {
-    ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "gitrepositories.source.toolkit.fluxcd.io",
-    )
+    ObjectId::crd_of(Kind::GitRepository)
 }
 
 /// The bundle has v1 only; the live CRD has both, and has stored objects in both.
@@ -321,11 +317,7 @@ fn junk_in_stored_versions_is_nothing_lost() {
 #[test]
 fn a_dying_crd_costs_the_engine_its_rights_first() {
     let mut cluster = Cluster::working();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "kustomizations.kustomize.toolkit.fluxcd.io",
-    );
+    let crd = ObjectId::crd_of(Kind::Kustomization);
     cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
     let plan = cluster.round();
     let actions: Vec<&str> = plan.steps.iter().map(|s| s.action.as_str()).collect();
@@ -347,11 +339,7 @@ fn a_dying_crd_costs_the_engine_its_rights_first() {
 #[test]
 fn a_dying_source_crd_leaves_the_rights_alone() {
     let mut cluster = Cluster::working();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "gitrepositories.source.toolkit.fluxcd.io",
-    );
+    let crd = sources();
     cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
     let actions: Vec<&str> = cluster
         .round()
@@ -416,11 +404,7 @@ fn a_dying_namespace_says_what_it_waits_for() {
 #[test]
 fn the_guard_acts_while_any_other_kind_is_not_known() {
     let mut cluster = Cluster::working();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "kustomizations.kustomize.toolkit.fluxcd.io",
-    );
+    let crd = ObjectId::crd_of(Kind::Kustomization);
     cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
     let whole = cluster.plan().steps;
     assert_eq!(whole.len(), 4);
@@ -446,11 +430,7 @@ fn the_guard_acts_while_any_other_kind_is_not_known() {
 #[test]
 fn the_guard_waits_until_it_could_know_of_another_manager() {
     let mut cluster = Cluster::working();
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "kustomizations.kustomize.toolkit.fluxcd.io",
-    );
+    let crd = ObjectId::crd_of(Kind::Kustomization);
     cluster.objects.get_mut(&crd).unwrap().deleting = Some(cluster.now);
     for (adopted, unheard, seconds, acts) in [
         (true, Kind::Deployment, 0, false),

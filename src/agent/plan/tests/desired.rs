@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::agent::engine::domain::Domain;
+use crate::agent::engine::flux::HELM;
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::change::Form;
@@ -19,11 +20,17 @@ pub(in crate::agent) fn install() -> Install {
 }
 
 pub(in crate::agent) fn install_of(kind: EngineKind) -> Install {
-    Install::new(
-        &desired_of(kind),
-        &BTreeMap::new(),
-        Some(Mending::default()),
-    )
+    install_for(&desired_of(kind))
+}
+
+/// Of Flux, with these objects in the bundle.
+pub(in crate::agent::plan) fn install_with(objects: Vec<(Kind, &'static str)>) -> Install {
+    install_for(&desired_with(EngineKind::Flux, objects))
+}
+
+/// With nothing known of what is Git's, and all left to the agent to mend.
+pub(in crate::agent::plan) fn install_for(desired: &Desired) -> Install {
+    Install::new(desired, &BTreeMap::new(), Some(Mending::default()))
 }
 
 /// With the head verified by one key.
@@ -33,7 +40,17 @@ pub(in crate::agent) fn install_signed() -> Install {
         fingerprint: "A8".repeat(20),
         public_key: "armor".to_owned(),
     }];
-    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+    install_for(&desired)
+}
+
+/// With these objects in the bundle.
+pub(in crate::agent::plan) fn desired_with(
+    kind: EngineKind,
+    objects: Vec<(Kind, &'static str)>,
+) -> Desired {
+    let mut desired = desired_of(kind);
+    desired.install.bundle = Arc::new(bundle_of(kind, objects));
+    desired
 }
 
 pub(in crate::agent) fn desired_of(kind: EngineKind) -> Desired {
@@ -90,10 +107,7 @@ fn bundle(engine: EngineKind) -> Bundle {
     bundle_of(engine, install)
 }
 
-pub(in crate::agent::plan) fn bundle_of(
-    engine: EngineKind,
-    install: Vec<(Kind, &'static str)>,
-) -> Bundle {
+fn bundle_of(engine: EngineKind, install: Vec<(Kind, &'static str)>) -> Bundle {
     let (registry, part_of) = match engine {
         EngineKind::Flux => ("ghcr.io/fluxcd", "flux"),
         EngineKind::Argocd => ("quay.io/argoproj/argocd", "argocd"),
@@ -145,6 +159,20 @@ pub(in crate::agent::plan) fn flux() -> Vec<(Kind, &'static str)> {
         (Kind::Deployment, "source-controller"),
         (Kind::Deployment, "kustomize-controller"),
     ]
+}
+
+/// The same with helm-controller.
+pub(in crate::agent::plan) fn flux_with_helm() -> Vec<(Kind, &'static str)> {
+    let mut objects = flux();
+    objects.extend([
+        (
+            Kind::CustomResourceDefinition,
+            "helmreleases.helm.toolkit.fluxcd.io",
+        ),
+        (Kind::ServiceAccount, HELM),
+        (Kind::Deployment, HELM),
+    ]);
+    objects
 }
 
 pub(in crate::agent::plan) fn argocd() -> Vec<(Kind, &'static str)> {

@@ -1,9 +1,7 @@
-use super::desired::{bundle_of, flux};
 use super::*;
 use crate::agent::engine::extras;
 use crate::agent::engine::flux::{CANARY, HELM};
 use crate::agent::engine::{Install, Site};
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::busy::Turn;
 use crate::agent::plan::state::Child;
 use crate::manifests::EngineNamespaces;
@@ -16,18 +14,7 @@ fn canary() -> ObjectId {
 
 /// Flux with helm-controller, too.
 fn install() -> Install {
-    let mut objects = flux();
-    objects.extend([
-        (
-            Kind::CustomResourceDefinition,
-            "helmreleases.helm.toolkit.fluxcd.io",
-        ),
-        (Kind::ServiceAccount, HELM),
-        (Kind::Deployment, HELM),
-    ]);
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+    install_with(flux_with_helm())
 }
 
 /// Working, and asked at this moment without an answer.

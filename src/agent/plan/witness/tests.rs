@@ -1,17 +1,12 @@
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use serde_json::json;
 
 use super::*;
 use crate::agent::engine::Install;
 use crate::agent::engine::flux::WITNESSES;
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::fault::Class;
-use crate::agent::plan::tests::{Cluster, bundle_of, desired_of, flux};
+use crate::agent::plan::tests::{Cluster, flux, install_with};
 use crate::agent::plan::{Plan, plan};
 use crate::clock::rfc3339;
-use crate::wire::api::EngineKind;
 
 mod diagnosis;
 mod read;
@@ -30,9 +25,7 @@ fn install(names: &[&'static str]) -> Install {
     for name in names {
         objects.extend([(Kind::ServiceAccount, *name), (Kind::Deployment, *name)]);
     }
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+    install_with(objects)
 }
 
 fn all() -> Vec<&'static str> {

@@ -1,24 +1,19 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::json;
 use time::Duration;
 
 use super::*;
 use crate::agent::engine::is_workload;
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::change::tests::change;
 use crate::agent::plan::change::{Change, Place};
-use crate::agent::plan::tests::{Cluster, Damage, desired_of};
+use crate::agent::plan::tests::{Cluster, Damage, deployment, desired_of, install_for};
 use crate::agent::plan::{Action, MAINTENANCE};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
 fn service() -> ObjectId {
     ObjectId::new(Kind::Service, "flux-system", "source-controller")
-}
-
-fn deployment(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
 }
 
 /// A working engine that is being changed, or changed back: these are not as they are to be, and those rest.
@@ -29,7 +24,7 @@ fn changing(failed: bool, differ: &[&ObjectId], rest: &[&ObjectId]) -> Cluster {
         ..change(1, 2, failed)
     });
     let mut cluster = Cluster::working();
-    cluster.install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    cluster.install = install_for(&desired);
     for id in differ {
         let fields = &mut cluster.objects.get_mut(*id).unwrap().fields;
         if is_workload(id.kind) {
@@ -60,8 +55,7 @@ fn awaited(cluster: &Cluster) -> Option<ObjectId> {
 }
 
 fn crd() -> ObjectId {
-    let name = "gitrepositories.source.toolkit.fluxcd.io";
-    ObjectId::new(Kind::CustomResourceDefinition, "", name)
+    ObjectId::crd_of(Kind::GitRepository)
 }
 
 /// Changed to another registry by an agent that saw it begin, which all controllers wait for: somebody is at work on a CRD.
@@ -72,7 +66,7 @@ fn moving() -> Cluster {
     let mut cluster = changing(false, &[], &[&crd()]);
     let former = Cluster::working().install;
     cluster.history.changes_from(&former);
-    cluster.install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    cluster.install = install_for(&desired);
     cluster.objects.get_mut(&crd()).unwrap().fields["spec"] = json!({});
     cluster
 }
@@ -199,7 +193,7 @@ fn what_is_as_any_of_the_versions_before_waits() {
         desired.install.form.registry = Some(registry.to_owned());
         desired.install.change = Some(change(1, 2, false));
         cluster.history.changes_from(&cluster.install);
-        cluster.install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+        cluster.install = install_for(&desired);
     }
     let image = "/spec/template/spec/containers/0/image";
     let altered = ("apply", deployment("source-controller"));

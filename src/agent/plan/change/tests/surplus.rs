@@ -1,12 +1,8 @@
 //! What goes once a change is over, and in which order.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::*;
 use crate::agent::engine::flux::HELM;
-use crate::agent::gate::policy::Mending;
-use crate::agent::plan::tests::{Cluster, bundle_of, desired_of, flux};
+use crate::agent::plan::tests::{Cluster, flux, install_with};
 
 #[test]
 fn what_no_bundle_that_stays_has_goes_in_reverse_but_no_crd_and_no_namespace() {
@@ -47,9 +43,7 @@ fn what_helm_controller_is_asked_with_goes_before_it_where_the_install_has_it_no
     let without = Cluster::working().install;
     let mut objects = flux();
     objects.push((Kind::Deployment, HELM));
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    let with = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    let with = install_with(objects);
     let left = |from: &Install, to: &Install| {
         let mut gone = change(1, 2, false);
         gone.objects = all_places([&from.bundle, &to.bundle], &[], None);

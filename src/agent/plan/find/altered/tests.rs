@@ -1,13 +1,10 @@
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use super::*;
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, SKIP};
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::find::stopped::{stopper, suspended};
 use crate::agent::plan::find::tests::{flux_told, id, object, source, told};
-use crate::agent::plan::tests::{Cluster, desired_of};
+use crate::agent::plan::tests::{Cluster, desired_of, install_for};
 use crate::wire::api::EngineKind;
 
 /// F3, F4, F10
@@ -307,7 +304,7 @@ fn a_secret_that_the_install_had_pods_pull_with_is_taken_away_with_its_name() {
     let install = |secret: Option<&str>| {
         let mut desired = desired_of(EngineKind::Flux);
         desired.install.form.pull_secret = secret.map(str::to_owned);
-        Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+        install_for(&desired)
     };
     let controllers = ["kustomize-controller", "source-controller"];
     let pulled = |cluster: &Cluster, name: &str| {

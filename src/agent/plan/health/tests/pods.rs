@@ -21,7 +21,7 @@ fn of_workloads(cluster: &Cluster, observed: &Observed) -> Vec<(Class, ObjectId)
 
 #[test]
 fn a_workload_works_at_the_generation_that_was_asked_for_with_a_pod_of_it() {
-    let live = Cluster::working().objects[&flux("source-controller")].clone();
+    let live = Cluster::working().objects[&deployment("source-controller")].clone();
     for (generation, available, updated, expected) in [
         (live.generation, 1, 1, true),
         (live.generation + 1, 1, 1, true),
@@ -90,7 +90,7 @@ fn what_keeps_a_pod_from_running_has_its_class() {
 #[test]
 fn why_the_api_server_takes_no_pods_has_its_class() {
     let says = |status: &str, message: &str| {
-        let mut live = Cluster::working().objects[&flux("source-controller")].clone();
+        let mut live = Cluster::working().objects[&deployment("source-controller")].clone();
         live.fields["status"] = json!({"conditions": [
             {"type": "ReplicaFailure", "status": status, "message": message},
         ]});
@@ -175,7 +175,7 @@ fn only_a_pod_that_stays_speaks_for_its_workload() {
 
 #[test]
 fn that_a_workloads_own_pods_may_not_be_known_is_told_where_none_is() {
-    let id = flux("source-controller");
+    let id = deployment("source-controller");
     let plain = "is not available";
     let more = "is not available; its namespace has more Pods than are looked at, and none of those is its own";
     for (own, cut, expected) in [
@@ -199,7 +199,7 @@ fn that_a_workloads_own_pods_may_not_be_known_is_told_where_none_is() {
 
 #[test]
 fn a_workload_that_does_not_come_up_is_told_once_with_what_is_known_of_it() {
-    let id = flux("source-controller");
+    let id = deployment("source-controller");
     let mut cluster = Cluster::working();
     let live = cluster.objects.get_mut(&id).unwrap();
     live.fields["status"]["availableReplicas"] = json!(0);
@@ -219,7 +219,7 @@ fn a_workload_that_does_not_come_up_is_told_once_with_what_is_known_of_it() {
         let classes: Vec<Class> = found.iter().map(|f| f.class).collect();
         assert_eq!(classes, expected);
     }
-    let mut found = vec![Finding::new(Class::BadImage, &flux("another"), "")];
+    let mut found = vec![Finding::new(Class::BadImage, &deployment("another"), "")];
     workloads(cluster.now, &cluster.install, &observed, &mut found);
     assert_eq!(found.len(), 2, "that another one is bad says nothing");
     cluster.objects.get_mut(&id).unwrap().deleting = Some(cluster.now);

@@ -1,14 +1,10 @@
 //! What proves that an engine works, and who has to be up for it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::*;
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::probes::probes;
-use crate::agent::plan::tests::{self, bundle_of, desired_of, start};
+use crate::agent::plan::tests::{self, desired_with, install_for, start};
 
 #[test]
 fn the_revision_is_known_when_source_and_sync_agree_on_it() {
@@ -63,7 +59,7 @@ fn function_is_proven_by_the_older_of_two_answers() {
     );
     assert_eq!(
         proven(&status(
-            &flux("source-controller"),
+            &deployment("source-controller"),
             "availableReplicas",
             json!(0)
         )),
@@ -124,15 +120,13 @@ fn the_roots_are_asked_however_long_another_part_is_down() {
         ),
     ] {
         for (name, asked) in [(beside, true), (needed, false)] {
-            let mut desired = desired_of(engine);
             let mut all = objects.clone();
             for name in [beside, needed] {
                 if !all.contains(&(Kind::Deployment, name)) {
                     all.extend([Kind::ServiceAccount, Kind::Deployment].map(|kind| (kind, name)));
                 }
             }
-            desired.install.bundle = Arc::new(bundle_of(engine, all));
-            let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+            let install = install_for(&desired_with(engine, all));
             let mut cluster = Cluster::working_with(install);
             let id = ObjectId::new(Kind::Deployment, &cluster.install.namespace, name);
             let live = cluster.objects.get_mut(&id).unwrap();

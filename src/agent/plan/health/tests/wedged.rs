@@ -114,7 +114,7 @@ fn a_controller_has_the_whole_time_from_when_it_could_answer() {
         cluster.history.blinded = Some(cluster.now - Duration::seconds(90));
     }));
     assert!(!silent(&|cluster| {
-        let live = cluster.objects.get_mut(&flux(app)).unwrap();
+        let live = cluster.objects.get_mut(&deployment(app)).unwrap();
         live.fields["status"]["availableReplicas"] = json!(0);
     }));
     assert!(!silent(&|cluster| {

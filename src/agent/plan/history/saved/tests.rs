@@ -4,21 +4,15 @@ use serde_json::json;
 use time::macros::datetime;
 
 use super::*;
-use crate::agent::Desired;
 use crate::agent::engine::argocd::PRUNES;
-use crate::agent::gate::policy::Mending;
-use crate::agent::plan::tests::{Cluster, desired_of};
+use crate::agent::plan::tests::{Cluster, desired_of, install_for};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
 
 #[test]
 fn what_did_not_come_back_is_tried_again_and_the_rest_is_forgotten() {
     let now = datetime!(2026-01-02 03:04:05 UTC);
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "applications.argoproj.io",
-    );
+    let crd = ObjectId::crd_of(Kind::Application);
     let mut history = History::default();
     let [a, b] = ["a", "b"].map(|name| saved(name, now));
     history.saved.insert(crd.clone(), vec![a, b.clone()]);
@@ -45,11 +39,7 @@ fn tried(saved: &Saved, at: OffsetDateTime) -> Saved {
 #[test]
 fn what_cannot_be_brought_back_for_a_day_is_given_up() {
     let begin = datetime!(2026-01-02 03:04:05 UTC);
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "helmreleases.helm.toolkit.fluxcd.io",
-    );
+    let crd = ObjectId::crd_of(Kind::HelmRelease);
     let old = saved("old", begin);
     let young = saved("young", begin + Duration::hours(20));
     let mut history = History::default();
@@ -80,11 +70,7 @@ fn what_cannot_be_brought_back_for_a_day_is_given_up() {
 #[test]
 fn what_was_not_tried_is_kept_however_old_it_is() {
     let begin = datetime!(2026-01-02 03:04:05 UTC);
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "helmreleases.helm.toolkit.fluxcd.io",
-    );
+    let crd = ObjectId::crd_of(Kind::HelmRelease);
     let mut history = History::default();
     history.died(&crd, vec![saved("x", begin)]);
     let late = begin + Duration::hours(60);
@@ -131,11 +117,7 @@ fn with_crd(crd: &ObjectId, since: OffsetDateTime, deleting: Option<OffsetDateTi
 fn what_nobody_tried_is_given_up_when_its_crd_has_served_for_two_days() {
     let begin = datetime!(2026-01-02 03:04:05 UTC);
     let hours = |hours| begin + Duration::hours(hours);
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "helmreleases.helm.toolkit.fluxcd.io",
-    );
+    let crd = ObjectId::crd_of(Kind::HelmRelease);
     let second = Duration::SECOND;
     let not_yet = |observed: &Observed| {
         let mut observed = observed.clone();
@@ -171,11 +153,7 @@ fn a_day_in_which_nobody_could_or_did_try_does_not_count() {
     let begin = datetime!(2026-01-02 03:04:05 UTC);
     let hours = |hours| begin + Duration::hours(hours);
     let second = Duration::SECOND;
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "helmreleases.helm.toolkit.fluxcd.io",
-    );
+    let crd = ObjectId::crd_of(Kind::HelmRelease);
     let old = with_crd(&crd, hours(-1_000), None);
     let dying = with_crd(&crd, hours(-1_000), Some(hours(1)));
     let anew = with_crd(&crd, hours(90), None);
@@ -273,11 +251,7 @@ fn all_that_died_is_tried_from_its_own_first_try_on() {
 #[test]
 fn what_is_not_on_record_is_put_off_for_a_moment() {
     let now = datetime!(2026-01-02 03:04:05 UTC);
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "applications.argoproj.io",
-    );
+    let crd = ObjectId::crd_of(Kind::Application);
     let mut history = History::default();
     history.died(&crd, vec![saved("x", now)]);
     for _ in 0..3 {
@@ -320,24 +294,19 @@ fn what_died_with_an_engine_that_is_no_longer_wanted_is_forgotten() {
         failed: None,
         ending: None,
     });
-    let of = |desired: &Desired| Install::new(desired, &BTreeMap::new(), Some(Mending::default()));
-    assert_eq!(history.leave(&of(&desired)), BTreeSet::new());
+    assert_eq!(history.leave(&install_for(&desired)), BTreeSet::new());
     desired.install.change = None;
-    assert_eq!(history.leave(&of(&desired)), [other].into());
+    assert_eq!(history.leave(&install_for(&desired)), [other].into());
     let later = now + UNRECORDED;
     assert_eq!(history.restore_after, [(own.clone(), later)].into());
     assert_eq!(history.saved, [(own, vec![saved("x", now)])].into());
-    assert_eq!(history.leave(&of(&desired)), BTreeSet::new());
+    assert_eq!(history.leave(&install_for(&desired)), BTreeSet::new());
 }
 
 #[test]
 fn of_two_that_died_under_one_name_the_later_one_comes_back() {
     let now = datetime!(2026-01-02 03:04:05 UTC);
-    let crd = ObjectId::new(
-        Kind::CustomResourceDefinition,
-        "",
-        "applications.argoproj.io",
-    );
+    let crd = ObjectId::crd_of(Kind::Application);
     let of = |name: &str, path: &str| {
         let meta = json!({"namespace": "n", "name": name});
         Saved::new(json!({"metadata": meta, "spec": {"path": path}}), now)

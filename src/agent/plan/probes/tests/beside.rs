@@ -1,27 +1,14 @@
 //! What is asked beside the roots: the canary, and Applications below the root that hold something back.
 
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::agent::engine::TRACKING;
 use crate::agent::engine::flux::{CANARY, HELM};
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::quarantine::HELD;
-use crate::agent::plan::tests::{bundle_of, desired_of, flux};
+use crate::agent::plan::tests::{flux_with_helm, install_with};
 
 /// A working Flux with helm-controller, which was asked so long ago and has answered.
 fn with_canary(ago: Duration) -> Cluster {
-    let mut objects = flux();
-    let crd = "helmreleases.helm.toolkit.fluxcd.io";
-    objects.extend([
-        (Kind::CustomResourceDefinition, crd),
-        (Kind::ServiceAccount, HELM),
-        (Kind::Deployment, HELM),
-    ]);
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
-    let mut cluster = Cluster::working_with(install);
+    let mut cluster = Cluster::working_with(install_with(flux_with_helm()));
     let sent = rfc3339(cluster.now - ago);
     let live = cluster.objects.get_mut(&canary()).unwrap();
     live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(sent);

@@ -1,6 +1,6 @@
 //! W19 where a Kustomization below the root brings the engine: what is pruned is its, and so is what says so.
 
-use super::dropped::{brought, entry};
+use super::dropped::{brought, entry, policy};
 use super::*;
 use crate::agent::engine::GIT_OWNER_NAMESPACE;
 use crate::agent::plan::burst::Fate;
@@ -96,10 +96,6 @@ fn seen(cluster: &Cluster, below: &Below) -> Observed {
 fn planned(cluster: &Cluster, below: &Below) -> Plan {
     let seen = seen(cluster, below);
     plan(cluster.now, &cluster.install, &seen, &cluster.history)
-}
-
-fn policy() -> ObjectId {
-    ObjectId::new(Kind::NetworkPolicy, "flux-system", "allow-egress")
 }
 
 #[test]

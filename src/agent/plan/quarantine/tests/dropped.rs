@@ -5,18 +5,14 @@ use crate::agent::engine::flux::HELM;
 use crate::agent::engine::{GIT_OWNER_NAMESPACE, Install};
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::state::{OwnLook, OwnRead};
-use crate::agent::plan::tests::{bundle_of, desired_of, flux};
+use crate::agent::plan::tests::{account, desired_with, flux_with_helm};
 use crate::agent::plan::{History, ownership, settled};
 use crate::wire::api::EngineKind;
 
 const NEXT: &str = "main@sha1:2";
 
-fn policy() -> ObjectId {
+pub(super) fn policy() -> ObjectId {
     ObjectId::new(Kind::NetworkPolicy, "flux-system", "allow-egress")
-}
-
-fn account(name: &str) -> ObjectId {
-    ObjectId::new(Kind::ServiceAccount, "flux-system", name)
 }
 
 fn binding() -> ObjectId {
@@ -26,15 +22,7 @@ fn binding() -> ObjectId {
 
 /// With helm-controller, too. All of it that may be Git's is, brought by this Kustomization, as the last snapshot knows.
 fn install(by: &ObjectId) -> Install {
-    let mut objects = flux();
-    let crd = "helmreleases.helm.toolkit.fluxcd.io";
-    objects.extend([
-        (Kind::CustomResourceDefinition, crd),
-        (Kind::ServiceAccount, HELM),
-        (Kind::Deployment, HELM),
-    ]);
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
+    let desired = desired_with(EngineKind::Flux, flux_with_helm());
     let of = |snapshot: &BTreeMap<ObjectId, Value>| {
         Install::new(&desired, snapshot, Some(Mending::default()))
     };

@@ -8,7 +8,7 @@ use crate::agent::engine::GIT_OWNER_NAMESPACE;
 use crate::agent::engine::flux::{CANARY, HELM};
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::History;
-use crate::agent::plan::tests::{bundle_of, desired_of, flux};
+use crate::agent::plan::tests::{desired_with, flux};
 
 const SOURCE: &str = "source-controller";
 const NOTIFIES: &str = "notification-controller";
@@ -64,8 +64,7 @@ fn committed(id: &ObjectId, mut body: Value) -> Value {
 fn whole() -> Cluster {
     let mut objects = flux();
     objects.extend_from_slice(MORE);
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
+    let desired = desired_with(EngineKind::Flux, objects);
     let install = |snapshot: &BTreeMap<ObjectId, Value>| {
         Install::new(&desired, snapshot, Some(Mending::default()))
     };

@@ -2,12 +2,9 @@
 
 use super::*;
 use crate::agent::plan::state::Past;
+use crate::agent::plan::tests::account;
 
 const REMOVES: &str = "main@sha1:2";
-
-fn account(name: &str) -> ObjectId {
-    ObjectId::new(Kind::ServiceAccount, "flux-system", name)
-}
 
 /// Flux is in the midst of a commit. The first controller that it pruned was made again, and is gone again.
 fn pruned_twice() -> Cluster {

@@ -2,15 +2,10 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::engine::is_workload;
-use crate::agent::plan::tests::{Bad, Cluster};
+use crate::agent::plan::tests::{Bad, Cluster, deployment};
 use crate::agent::plan::{Action, quarantine};
-use crate::bundle::Kind;
 
 const SOURCE: &str = "source-controller";
-
-fn deployment(name: &str) -> ObjectId {
-    ObjectId::new(Kind::Deployment, "flux-system", name)
-}
 
 /// With a source-controller that somebody changed two minutes ago, and Pods that run for long.
 fn changed(engine: EngineKind) -> Cluster {

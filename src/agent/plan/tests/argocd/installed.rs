@@ -98,7 +98,7 @@ fn an_install_in_another_namespace_has_nothing_in_the_usual_one() {
     let mut desired = desired_of(EngineKind::Argocd);
     let bundle = desired.install.bundle.as_ref().clone();
     desired.install.bundle = Arc::new(bundle.within("gitops"));
-    let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
+    let install = install_for(&desired);
     let usual = install_of(EngineKind::Argocd);
     let there = |id: &ObjectId| {
         let of_cluster = id.namespace.is_empty();

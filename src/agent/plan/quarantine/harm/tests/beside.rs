@@ -1,12 +1,9 @@
 //! Controllers that are asked with what the catalog has of their kinds (W18).
 
-use std::collections::BTreeMap;
-
 use super::*;
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::plan;
 use crate::agent::plan::state::Probe;
-use crate::agent::plan::tests::{bundle_of, desired_of, flux};
+use crate::agent::plan::tests::{flux, install_with};
 use crate::agent::plan::witness::Witness;
 
 const NAME: &str = "notification-controller";
@@ -27,10 +24,7 @@ fn with(name: &'static str) -> Cluster {
         (Kind::ServiceAccount, name),
         (Kind::Deployment, name),
     ]);
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
-    let mut cluster = Cluster::working_with(install);
+    let mut cluster = Cluster::working_with(install_with(objects));
     for (id, wanted) in &mut cluster.install.wanted {
         wanted.git_owned = is_workload(id.kind);
     }

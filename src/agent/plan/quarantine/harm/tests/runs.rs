@@ -1,12 +1,9 @@
 //! Controllers that a commit changed: when it shows that one does not come up, or runs and is of no use.
 
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::agent::engine::flux::{HELM, canary};
-use crate::agent::gate::policy::Mending;
 use crate::agent::plan::state::{Child, Past};
-use crate::agent::plan::tests::{bundle_of, desired_of, flux};
+use crate::agent::plan::tests::{flux_with_helm, install_with};
 use crate::agent::plan::undecodable::REASON;
 
 fn controller(namespace: &str, name: &str) -> ObjectId {
@@ -102,17 +99,7 @@ fn a_part_of_argo_cd_is_of_no_use_once_the_root_complains_of_it_after_its_change
 
 /// Flux with helm-controller, too.
 fn with_helm() -> Cluster {
-    let mut objects = flux();
-    let crd = "helmreleases.helm.toolkit.fluxcd.io";
-    objects.extend([
-        (Kind::CustomResourceDefinition, crd),
-        (Kind::ServiceAccount, HELM),
-        (Kind::Deployment, HELM),
-    ]);
-    let mut desired = desired_of(EngineKind::Flux);
-    desired.install.bundle = Arc::new(bundle_of(EngineKind::Flux, objects));
-    let install = Install::new(&desired, &BTreeMap::new(), Some(Mending::default()));
-    let mut cluster = Cluster::working_with(install);
+    let mut cluster = Cluster::working_with(install_with(flux_with_helm()));
     cluster.now += Duration::HOUR;
     cluster.now = cluster.now.replace_nanosecond(0).unwrap();
     cluster
