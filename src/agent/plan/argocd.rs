@@ -78,8 +78,14 @@ pub fn has_looked(root: &Object, probe: Probe, now: OffsetDateTime) -> bool {
 /// away, and names no time. The next look by itself comes minutes later.
 pub fn gave_up(root: &Object) -> bool {
     let unanswered = probe(root).is_some_and(|probe| !probe.answered);
-    let taken = root.annotation(PROBED_AT).is_some() && root.annotation(REFRESH).is_none();
-    unanswered && taken && faults(root).any(|(_, text)| missed_project(&text).is_some())
+    unanswered
+        && took_question(root)
+        && faults(root).any(|(_, text)| missed_project(&text).is_some())
+}
+
+/// Whether it took the last question: what asks is gone.
+pub(super) fn took_question(root: &Object) -> bool {
+    root.annotation(PROBED_AT).is_some() && root.annotation(REFRESH).is_none()
 }
 
 /// Whether the controller should have looked by itself meanwhile.

@@ -46,6 +46,10 @@ const WATCHED: Duration = Duration::minutes(5);
 /// An answer is missed from then on.
 const LATE: Duration = health::WEDGED.saturating_add(Duration::SECOND);
 
+/// For so long after the hub named a head Argo CD is asked for it again where it took the question and has not seen the head: a look that
+/// began before ends with the annotation taken away, whoever set it meanwhile.
+const SWALLOWED: Duration = Duration::minutes(1);
+
 /// Host keys that a Pod mounts reach it a moment after they were written, or in a minute or two.
 const MOUNTED: Duration = Duration::minutes(2);
 /// Until then Argo CD is asked so often even though it answers: for three minutes it keeps to itself that it cannot read the
@@ -93,10 +97,10 @@ pub fn probes(
         let last = history.nudged.get(id);
         last.is_none_or(|at| now - *at >= SPACING)
     };
-    let (up, moved) = (
-        health::can_answer(install, observed),
-        moved(install, observed, history),
-    );
+    let up = health::can_answer(install, observed);
+    let unfetched = unfetched(install, observed, history);
+    let asked = history.nudged.get(&install.source).copied();
+    let moved = unfetched.is_some_and(|told| moved(now, source, asked, told));
     let answered = source.probe().is_some_and(|p| p.answered);
     let fetched = answered && (argocd || source.is_true("Ready"));
     // What keeps source-controller from Git keeps kustomize-controller from no answer.
@@ -120,11 +124,7 @@ pub fn probes(
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
         let reached = fetched && !latent::awaits_network(install, observed);
-        let moment = Moment {
-            mounts,
-            reached,
-            every,
-        };
+        let moment = Moment::of(mounts, reached, every);
         steps.extend(misled(now, observed, history, moment));
     }
     let soonest = soonest(now, install, observed, history);
@@ -132,7 +132,8 @@ pub fn probes(
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     let watched = changed.is_some_and(|at| is_watched(install, observed, now - at));
     let quiet = up && fetched && !due(source) && !due(sync) && canaries.is_empty();
-    let quiet = quiet && !moved && !watched && !mounts;
+    let told = argocd && unfetched.is_some_and(|at| now - at < SWALLOWED);
+    let quiet = quiet && !moved && !told && !watched && !mounts;
     (steps, if quiet { at } else { waiting })
 }
 
@@ -242,6 +243,16 @@ struct Moment {
     every: Duration,
 }
 
+impl Moment {
+    fn of(mounts: bool, reached: bool, every: Duration) -> Self {
+        Self {
+            mounts,
+            reached,
+            every,
+        }
+    }
+}
+
 /// Applications that were looked at before their project was known, or the host's new keys, or while the Git host was
 /// away: by themselves they are looked at again a minute later, or three.
 fn misled<'a>(
@@ -273,24 +284,28 @@ fn misled<'a>(
     misled.take(MAX_MISLED).map(|(id, _)| nudge(id))
 }
 
-/// The hub named a head that the source has not fetched, at most once asked for per second.
-fn moved(install: &Install, observed: &Observed, history: &History) -> bool {
-    let Some((head, at)) = &history.head else {
-        return false;
-    };
+/// When the hub named a head that the source has not fetched.
+fn unfetched(install: &Install, observed: &Observed, history: &History) -> Option<OffsetDateTime> {
+    let (head, told) = history.head.as_ref()?;
     let pointer = match install.traits.kind {
         EngineKind::Flux => "/status/artifact/revision",
         EngineKind::Argocd => "/status/sync/revision",
     };
-    let fetched = observed
-        .objects
-        .get(&install.source)
-        .map_or("", |s| s.text(pointer));
-    let asked = history
-        .nudged
-        .get(&install.source)
-        .is_some_and(|nudged| nudged >= at);
-    !fetched.ends_with(head.as_str()) && !asked
+    let source = observed.objects.get(&install.source);
+    let fetched = source.map_or("", |source| source.text(pointer));
+    (!fetched.ends_with(head.as_str())).then_some(*told)
+}
+
+/// Whether the source was not asked for what was `told` then, or in vain.
+fn moved(
+    now: OffsetDateTime,
+    source: &Object,
+    asked: Option<OffsetDateTime>,
+    told: OffsetDateTime,
+) -> bool {
+    let in_vain =
+        |asked| now - asked >= SPACING && now - told < SWALLOWED && argocd::took_question(source);
+    asked.filter(|at| *at >= told).is_none_or(in_vain)
 }
 
 #[cfg(test)]

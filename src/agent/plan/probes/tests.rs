@@ -10,6 +10,7 @@ use crate::agent::plan::tests::Cluster;
 use crate::clock::rfc3339;
 
 mod beside;
+mod told;
 
 const SECOND: Duration = Duration::SECOND;
 
@@ -212,30 +213,6 @@ fn a_source_is_asked_once_the_agent_itself_is_refused() {
         let (steps, _) = probes(cluster.now, &cluster.install, &observed, &cluster.history);
         let expected = if due { vec![nudge(&source)] } else { vec![] };
         assert_eq!(steps, expected, "{answered} {refused:?}");
-    }
-}
-
-#[test]
-fn a_head_that_the_hub_named_is_asked_for_once_until_it_is_fetched() {
-    let fresh = (SECOND * 10, true);
-    for (head, nudged, due) in [
-        ("2", None, true),
-        ("1", None, false),
-        ("2", Some(SECOND * -9), true),
-        ("2", Some(SECOND * -8), false),
-        ("2", Some(SECOND * -7), false),
-    ] {
-        let mut cluster = asked(fresh, fresh);
-        cluster.history.head = Some((head.to_owned(), cluster.now - SECOND * 8));
-        let source = cluster.install.source.clone();
-        if let Some(at) = nudged {
-            cluster
-                .history
-                .nudged
-                .insert(source.clone(), cluster.now + at);
-        }
-        let expected = if due { vec![source] } else { vec![] };
-        assert_eq!(next(&cluster).0, expected, "{head} {nudged:?}");
     }
 }
 
