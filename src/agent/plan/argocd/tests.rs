@@ -4,6 +4,8 @@ use super::*;
 use crate::agent::plan::project;
 use crate::bundle::Kind;
 
+mod tries;
+
 fn application(spec: &Value, annotations: &Value, status: &Value) -> Object {
     let live = json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",

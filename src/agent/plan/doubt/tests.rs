@@ -170,6 +170,26 @@ fn only_a_refusal_of_the_same_root_is_taken_back() {
     }
 }
 
+/// It was said before the look that may show that it is over.
+#[test]
+fn a_refusal_that_is_taken_back_is_told_as_one_of_before() {
+    let mut argo = Argo::new();
+    argo.later(10).looks(Some(REFUSED));
+    argo.later(1).looks(None);
+    let (now, id) = (argo.cluster.now, argo.cluster.install.sync.clone());
+    let seen = Observed {
+        taken_back: argo.taken_back.clone(),
+        ..Observed::default()
+    };
+    let live = argo.root().clone();
+    let text = format!("ComparisonError: {REFUSED}");
+    let expected = Finding {
+        recalled: true,
+        ..Finding::new(Class::KeyRevoked, &id, text)
+    };
+    assert_eq!(found(now, &seen, (&id, &live)), Some(expected));
+}
+
 /// Who stops it, or takes it away, gets no answer of it.
 #[test]
 fn a_root_that_is_stopped_or_goes_owes_nothing() {

@@ -58,6 +58,27 @@ fn a_sync_object_at_work_says_nothing_of_itself() {
     assert_eq!(suspended, Some(Child::default()));
 }
 
+/// F39: with no more of a long message than is kept of one that failed.
+#[test]
+fn an_application_tells_what_it_says_at_work_and_nothing_else_does() {
+    let said = |kind: Kind, message: &str| {
+        let live = json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(),
+            "metadata": {"name": "shop", "namespace": "apps"},
+            "status": {"operationState": {"phase": "Running", "message": message}},
+        });
+        at_work(kind, &serde_json::from_value(live).unwrap())
+    };
+    let long = "x".repeat(10_000);
+    for (kind, message, expected) in [
+        (Kind::Application, "waiting", Some("waiting".to_owned())),
+        (Kind::Application, long.as_str(), Some(short(&long))),
+        (Kind::Kustomization, "waiting", None),
+    ] {
+        assert_eq!(said(kind, message), expected, "{kind:?}");
+    }
+}
+
 /// By it is told whether what one says of itself is of the present commit.
 #[test]
 fn a_kustomization_tells_the_revision_that_it_tried_last_and_a_release_does_not() {

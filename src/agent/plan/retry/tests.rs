@@ -207,6 +207,57 @@ fn a_try_of_a_root_whose_times_cannot_be_read_lasts_a_minute() {
     assert_eq!([0, 59_999, 1].map(fails), [true, true, false]);
 }
 
+fn says_so(cluster: &mut Cluster, reason: &str, words: &str) {
+    says(cluster, "False", reason);
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    live.fields["status"]["conditions"][0]["message"] = json!(words);
+}
+
+/// F38, F40: what it said before is no longer so.
+#[test]
+fn while_a_root_tries_again_what_it_said_last_stands() {
+    for (before, last, class) in [
+        (
+            ["HealthCheckFailed", "one"],
+            ["HealthCheckFailed", "another"],
+            Class::HealthCheckFailed,
+        ),
+        (
+            ["HealthCheckFailed", "one"],
+            ["BuildFailed", "another"],
+            Class::BuildFailed,
+        ),
+    ] {
+        let mut cluster = Cluster::working();
+        for [reason, words] in [before, last] {
+            says_so(&mut cluster, reason, words);
+            found(&mut cluster, 100);
+        }
+        says(&mut cluster, "Unknown", "Progressing");
+        let told = vec![(class, last.join(": "))];
+        assert_eq!(found(&mut cluster, 100), told, "{before:?}");
+    }
+}
+
+#[test]
+fn only_a_root_that_gets_on_says_how_far_it_has_come() {
+    for (status, reason, stage) in [
+        ("True", "Progressing", Some(Stage::Checks)),
+        ("True", "ProgressingWithRetry", None),
+        ("False", "Progressing", None),
+    ] {
+        let mut cluster = Cluster::working();
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["status"]["conditions"] = json!([{
+            "type": "Reconciling", "status": status, "reason": reason, "message": "Running health checks for x",
+        }]);
+        let live = cluster.observed().objects[&root].clone();
+        assert_eq!(Stage::of(&live), stage, "{status} {reason}");
+    }
+}
+
 /// F40: a commit that comes meanwhile ends the check before that fails once more.
 #[test]
 fn a_check_that_the_next_try_cancels_is_no_other_fault() {

@@ -49,6 +49,33 @@ fn a_source_that_cannot_be_read_is_taken_out_of_the_way() {
     }
 }
 
+/// F18: of a source that is whoever fetches, not whoever applies.
+#[test]
+fn the_controller_of_a_source_that_gave_up_is_started_again() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::GitRepository, "apps", "a");
+    let source = json!({
+        "apiVersion": id.kind.api_version(), "kind": id.kind.as_str(),
+        "metadata": {"name": "a", "namespace": "apps", "uid": "u", "resourceVersion": "7"},
+        "spec": {"interval": "2562048h", "url": "https://git.test/a"},
+    });
+    cluster.applications.insert(id.clone(), source);
+    cluster.round();
+    cluster.now += Duration::seconds(3);
+    let pod = cluster.pods.get_mut("source-controller").unwrap();
+    pod.waiting = Some(("CrashLoopBackOff".to_owned(), String::new()));
+    let plan = cluster.plan();
+    let cause = Some((Class::UndecodableObject, id));
+    let steps = plan.steps.iter().filter(|s| s.cause == cause);
+    let steps: Vec<_> = steps
+        .map(|s| (s.action.as_str(), s.target.name.as_str()))
+        .collect();
+    assert_eq!(
+        steps,
+        [("set-aside", "a"), ("restart", "source-controller")]
+    );
+}
+
 /// F18: restarted, the controller would not come up.
 #[test]
 fn the_silent_controller_of_what_may_not_be_mended_is_left() {

@@ -176,6 +176,18 @@ fn a_root_speaks_of_the_commit_that_it_tried_fetched_or_compared() {
     live.fields["status"] = json!({});
     let finding = said(Class::BuildFailed, "BuildFailed: x");
     assert_eq!(commit(&live, &finding), "");
+    // What was compared stands in for what an operation has no result of yet, and for nothing else.
+    live.fields["status"] = json!({"sync": {"revision": "compared"}});
+    for (kind, text, expected) in [
+        (Kind::Application, "operation Running: x", "compared"),
+        (Kind::Application, "SyncError: x", "compared"),
+        (Kind::Kustomization, "BuildFailed: x", ""),
+        (Kind::GitRepository, "VerificationError: x", ""),
+    ] {
+        let id = ObjectId::new(kind, "flux-system", "flux-system");
+        let finding = Finding::new(Class::BuildFailed, &id, text);
+        assert_eq!(commit(&live, &finding), expected, "{kind:?} {text}");
+    }
 }
 
 #[test]

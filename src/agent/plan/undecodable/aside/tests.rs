@@ -4,6 +4,8 @@ use super::*;
 use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Mode, Plan};
 
+mod given_back;
+
 const FAR: &str = "99999999999999h";
 
 fn live<'a>(cluster: &'a Cluster, id: &ObjectId) -> &'a Value {

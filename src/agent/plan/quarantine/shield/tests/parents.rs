@@ -142,6 +142,17 @@ fn a_chain_of_applications_has_an_end() {
     others.covered = Some(["team".to_owned()].into());
     let up = ["platform", "linesman"];
     assert_eq!(chained(&others), up, "it is not known who brings that");
+
+    let mut deep = by("level-1");
+    for level in 1..=20 {
+        let (name, above) = (format!("level-{level}"), format!("level-{}", level + 1));
+        let mut live = deep.applications[&application("platform")].clone();
+        live["metadata"]["name"] = json!(name);
+        live["metadata"]["annotations"] = brought_by(&above, &name);
+        deep.applications.insert(application(&name), live);
+    }
+    let levels: Vec<String> = (1..=16).map(|level| format!("level-{level}")).collect();
+    assert_eq!(chained(&deep), levels, "more than any catalog has");
 }
 
 /// W34: what is gone for a moment is left alone when it is back.

@@ -1,9 +1,12 @@
 //! What is read of an Application, and written to an object.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::super::{HOLDS, Owner, TRACKING, options, owner};
+use super::super::{HOLDS, MAX_EXTRA, Owner, TRACKING, options, owner};
 use super::{Cluster, application, holds, owned, rfc3339, server};
+use crate::agent::engine::argocd::ROOT;
 use crate::bundle::{Kind, ObjectId};
 
 /// A commit's operation has no result yet when the first of its objects are applied.
@@ -187,5 +190,47 @@ fn the_application_that_brings_an_object_is_named_by_its_annotation() {
     ] {
         live.fields["metadata"]["annotations"][TRACKING] = json!(tracked);
         assert_eq!(owner("argocd", &live.fields), expected, "{tracked}");
+    }
+}
+
+/// W19: all else that it would prune is nothing to the engine.
+#[test]
+fn of_what_an_application_would_prune_the_engines_own_kinds_and_the_root_are_read() {
+    for (kind, namespace, name, read) in [
+        (Kind::Deployment, "argocd", "x", true),
+        (Kind::Deployment, "shop", "x", false),
+        (Kind::ClusterRole, "", "x", true),
+        (Kind::Application, "argocd", ROOT, true),
+        (Kind::Application, "shop", ROOT, false),
+        (Kind::Application, "argocd", "x", false),
+        (Kind::AppProject, "argocd", ROOT, false),
+    ] {
+        let id = ObjectId::new(kind, namespace, name);
+        let status = json!({"resources": [{
+            "group": kind.resource().0, "kind": kind.as_str(), "namespace": namespace, "name": name,
+            "status": "OutOfSync", "requiresPruning": true,
+        }]});
+        let said = Owner::of("argocd", None, &Value::Null, &status);
+        let expected: BTreeSet<ObjectId> = read.then(|| id.clone()).into_iter().collect();
+        assert_eq!(said.extra, expected, "{id}");
+    }
+}
+
+/// W19: of a list that is empty, or as long as what is kept of one, nobody knows what it lacks.
+#[test]
+fn what_an_application_lists_is_known_where_that_is_something_and_not_cut_short() {
+    let entry = json!({"group": "apps", "kind": "Deployment", "namespace": "argocd", "name": "x"});
+    let id = ObjectId::new(Kind::Deployment, "argocd", "x");
+    for (count, known) in [
+        (0, false),
+        (1, true),
+        (MAX_EXTRA - 1, true),
+        (MAX_EXTRA, false),
+        (MAX_EXTRA + 1, false),
+    ] {
+        let status = json!({"resources": vec![&entry; count]});
+        let said = Owner::of("argocd", None, &Value::Null, &status);
+        let expected = known.then(|| BTreeSet::from([id.clone()]));
+        assert_eq!(said.lists, expected, "{count}");
     }
 }
