@@ -11,7 +11,7 @@ use kube::api::{
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::engine::argocd::{KNOWN_HOSTS, PROBED_AT, REFRESH};
+use super::engine::argocd::{KNOWN_HOSTS, REFRESH};
 use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
@@ -20,7 +20,7 @@ use super::plan::history::Outcome;
 use super::plan::project::lease_of;
 use super::plan::quarantine::root::astray;
 use super::plan::state::Saved;
-use super::plan::{Action, Observed, Step, project};
+use super::plan::{Action, Observed, Step, argocd, project};
 use super::saves::Saves;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -216,8 +216,9 @@ impl Hands<'_> {
 
     async fn nudge(&self, id: &ObjectId) -> Result<Outcome> {
         let now = clock::rfc3339(clock::now());
+        let seen = self.observed.objects.get(id).map(AsRef::as_ref);
         let asks = match id.kind {
-            Kind::Application => json!({REFRESH: "normal", PROBED_AT: now}),
+            Kind::Application => argocd::question(seen, &now),
             _ => json!({REQUESTED_AT: now}),
         };
         let patch = json!({"metadata": {"annotations": asks}});

@@ -7,7 +7,9 @@ use http::{Method, Request, Response, Uri};
 use kube::client::Body;
 
 use super::*;
+use crate::agent::engine::argocd::{PROBED_AT, PROBED_FROM};
 use crate::agent::plan::{self, Object};
+use crate::wire::api::EngineKind;
 
 mod inventory;
 mod release;
@@ -76,6 +78,17 @@ pub(super) async fn done_by(
     saved: &[Saved],
     answer: impl Fn(&Method, &Uri) -> Option<(u16, Value)> + Send + Sync + 'static,
 ) -> (Vec<(Method, Value)>, Done) {
+    done_to(&plan::tests::install(), step, observed, saved, answer).await
+}
+
+/// The same to another install.
+async fn done_to(
+    install: &Install,
+    step: &Step,
+    observed: &Observed,
+    saved: &[Saved],
+    answer: impl Fn(&Method, &Uri) -> Option<(u16, Value)> + Send + Sync + 'static,
+) -> (Vec<(Method, Value)>, Done) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
     let answer = Arc::new(answer);
@@ -95,11 +108,10 @@ pub(super) async fn done_by(
         }
     });
     let kube = Client::new(service, "default");
-    let install = plan::tests::install();
     let hands = Hands {
         kube: &kube,
-        install: &install,
-        view: &View::new(&install),
+        install,
+        view: &View::new(install),
         observed,
         saves: &Saves::new(&kube, "linesman"),
     };
@@ -150,6 +162,41 @@ async fn finalizers_are_taken_from_the_object_that_was_seen_and_from_no_other() 
     }
     let (_, outcome) = sent(&step, &observed, |_| status(422, "x")).await;
     assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+}
+
+/// F12: Argo CD says when it looked by its own clock.
+#[tokio::test]
+async fn a_question_to_argo_cd_goes_with_its_last_look() {
+    let install = plan::tests::install_of(EngineKind::Argocd);
+    let looked = "2030-01-01T00:00:08Z";
+    let root = |version: &str| {
+        json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": "linesman", "namespace": "argocd", "resourceVersion": version},
+            "status": {"reconciledAt": looked},
+        })
+    };
+    let seen = serde_json::from_value(root("7")).unwrap();
+    let seen = project::object(Kind::Application, seen);
+    let observed = Observed {
+        objects: [(install.sync.clone(), Arc::new(seen))].into(),
+        ..Observed::default()
+    };
+    let step = Step {
+        action: Action::Nudge,
+        target: install.sync.clone(),
+        cause: None,
+    };
+    let patched = root("8");
+    let answer = move |_: &Method, _: &Uri| Some((200, patched.clone()));
+    let (calls, done) = done_to(&install, &step, &observed, &[], answer).await;
+    let (method, body) = &calls[0];
+    let annotations = &body["metadata"]["annotations"];
+    let sent = annotations[PROBED_AT].as_str().unwrap();
+    let asked = json!({REFRESH: "normal", PROBED_AT: sent, PROBED_FROM: looked});
+    assert_eq!((calls.len(), method), (1, &Method::PATCH));
+    assert_eq!(annotations, &asked);
+    assert_eq!(done.outcome, Outcome::Done);
 }
 
 #[tokio::test]

@@ -34,6 +34,8 @@ const HERE: &str = "https://kubernetes.default.svc";
 pub const REFRESH: &str = "argocd.argoproj.io/refresh";
 /// When we asked: Argo CD's own annotation has no time in it.
 pub const PROBED_AT: &str = "linesman.dev/probed-at";
+/// When Argo CD had looked last as we asked, by its own clock, which is another one than ours; empty = it had not looked yet.
+pub const PROBED_FROM: &str = "linesman.dev/probed-from";
 /// The finalizer of an Application whose end takes with it what it brought; a suffix says how.
 pub const PRUNES: &str = "resources-finalizer.argocd.argoproj.io";
 /// Stops all that is done with an Application.

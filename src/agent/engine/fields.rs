@@ -41,13 +41,14 @@ pub fn owned(object: &Value, sets: &[&Value]) -> Value {
 }
 
 /// Annotations that say what was done, not what is wanted.
-pub const TRANSIENT: [&str; 9] = [
+pub const TRANSIENT: [&str; 10] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
     "kustomize.toolkit.fluxcd.io/reconcile",
     "reconcile.fluxcd.io/requestedAt",
     "argocd.argoproj.io/refresh",
     "linesman.dev/probed-at",
+    "linesman.dev/probed-from",
     "linesman.dev/retried-at",
     "linesman.dev/allow-delete",
     "linesman.dev/held",

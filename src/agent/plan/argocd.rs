@@ -7,7 +7,9 @@ use super::fault::Class;
 use super::health::works;
 use super::state::{History, Object, Observed, Probe};
 use crate::agent::engine::Install;
-use crate::agent::engine::argocd::{JITTER, PROBED_AT, RECONCILES, REFRESH, REPO_SERVER, SKIP};
+use crate::agent::engine::argocd::{
+    JITTER, PROBED_AT, PROBED_FROM, RECONCILES, REFRESH, REPO_SERVER, SKIP,
+};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::keys::sha256_hex;
@@ -30,6 +32,8 @@ const ANEW: &str = "Retrying operation";
 pub(super) const AGAIN: Duration = RECONCILES.saturating_add(JITTER).saturating_add(SLACK);
 /// A controller that has just started looks anew within so long.
 const STARTS: Duration = Duration::seconds(5);
+/// When a controller began its last look, by its own clock, in whole seconds.
+const LOOKED: &str = "/status/reconciledAt";
 
 /// The commit that an Application's `status` says was looked at last; empty where that failed: the name of the branch
 /// may then stand in the place of a commit.
@@ -60,12 +64,23 @@ pub fn tried(root: &Object) -> bool {
     !head.is_empty() && (synced || last == head) && faults(root).next().is_none()
 }
 
+/// What asks for a look at an Application, as it was seen last; where it was not, nothing is known of the look before. Nor is it where
+/// somebody has asked already: the look that comes next may have begun before this question, and takes it away all the same.
+pub fn question(seen: Option<&Object>, now: &str) -> Value {
+    let seen = seen.filter(|root| root.annotation(REFRESH).is_none());
+    let before = seen.map(|root| root.text(LOOKED));
+    json!({REFRESH: "normal", PROBED_AT: now, PROBED_FROM: before})
+}
+
 /// The probe that it carries. The controller takes the annotation away with the status that it writes, whose time
-/// has whole seconds.
+/// has whole seconds. It is by another clock than ours: where that is behind, it is enough that there was another look.
 pub fn probe(root: &Object) -> Option<Probe> {
     let sent = parse_rfc3339(root.annotation(PROBED_AT)?)?;
     let whole = sent.replace_nanosecond(0).ok()?;
-    let answered = root.annotation(REFRESH).is_none() && looked(root) >= Some(whole);
+    let before = root.annotation(PROBED_FROM);
+    let another = before.is_some_and(|before| before != root.text(LOOKED));
+    let has_looked = looked(root).is_some_and(|at| at >= whole || another);
+    let answered = root.annotation(REFRESH).is_none() && has_looked;
     Some(Probe { sent, answered })
 }
 
@@ -86,6 +101,12 @@ pub fn gave_up(root: &Object) -> bool {
 /// Whether it took the last question: what asks is gone.
 pub(super) fn took_question(root: &Object) -> bool {
     root.annotation(PROBED_AT).is_some() && root.annotation(REFRESH).is_none()
+}
+
+/// Whether a question was taken with a look that may have begun before it: by the clocks it did, and nothing else is known of it.
+pub(super) fn lost_question(root: &Object) -> bool {
+    let unanswered = probe(root).is_some_and(|probe| !probe.answered);
+    unanswered && took_question(root) && root.annotation(PROBED_FROM).is_none()
 }
 
 /// Whether the controller should have looked by itself meanwhile.
@@ -132,7 +153,7 @@ pub fn missed_project(message: &str) -> Option<&str> {
 
 /// When its controller looked at it last.
 pub fn looked(root: &Object) -> Option<OffsetDateTime> {
-    parse_rfc3339(root.text("/status/reconciledAt"))
+    parse_rfc3339(root.text(LOOKED))
 }
 
 /// What somebody does to stop an Application, as he would say it.

@@ -241,10 +241,12 @@ pub(super) fn roots(
         } else {
             limit
         };
+        // Who takes a question away is at work, whatever his clock says.
+        let up = up && !argocd::took_question(live);
         let probe = live.probe().filter(|_| up);
         let unanswered = probe.filter(|p| !silence::is_answered(now, id, live, *p));
         let since = |probe: Probe| {
-            let owed = history.owed_since(id, live, probe);
+            let owed = history.ignored_since(id, live, probe);
             owed.max(mute(id, owed).unwrap_or(owed))
         };
         let silent = unanswered.filter(|p| {

@@ -185,6 +185,16 @@ pub(super) fn host_is_away(observed: &Observed, root: &Object) -> bool {
     observed.own_look.read().is_none() && blames_network(root)
 }
 
+/// Whether the agent reads the catalog, and did when this root was last seen not to: the host is not what was away.
+pub(super) fn reads_beside(observed: &Observed, root: &Object) -> bool {
+    let asked = root.probe().filter(|probe| probe.answered);
+    let since = complained(root).map(|at| asked.map_or(at, |probe| probe.sent.max(at)));
+    observed.own_look.read().is_some_and(|own| {
+        // Of one that names no time it is known that it says so now.
+        since.is_none_or(|at| own.since < at + PRECISION && own.last >= at)
+    })
+}
+
 fn blames_network(root: &Object) -> bool {
     let conditions = root.fields.pointer("/status/conditions");
     let mut said = conditions.and_then(Value::as_array).into_iter().flatten();

@@ -82,8 +82,11 @@ pub fn probes(
         let rolled = changed.map(|at| at + ROLLED).filter(|at| *at <= now);
         let written = history.last_write.max(changed).max(rolled);
         let unproven = written.is_some_and(|at| probe.sent < at);
-        let stumbled = argocd::stumbled(live) && now - probe.sent >= SPACING;
-        let old = now - probe.sent >= every || argocd::is_stale(live, now) || stumbled;
+        let in_vain = argocd::stumbled(live) || argocd::lost_question(live);
+        let in_vain = in_vain && now - probe.sent >= SPACING;
+        // What a clock that is far behind wrote is always so old; once it was asked it has its time.
+        let stale = argocd::is_stale(live, now) && now - probe.sent >= argocd::AGAIN;
+        let old = now - probe.sent >= every || stale || in_vain;
         // The clock was set back: it would prove what is yet to be done, and be missed by nobody.
         let ahead = probe.sent > now;
         // The look that was asked for may have come before the keys: by itself Argo CD looks a minute later.
@@ -145,9 +148,9 @@ fn is_watched(install: &Install, observed: &Observed, since: Duration) -> bool {
     since <= ROLLED || since < WATCHED && !answered
 }
 
-/// Whether nothing more comes of a question.
+/// Whether nothing more comes of a question. Argo CD that took one away may have given up its look.
 fn is_over(live: &Object, probe: Probe) -> bool {
-    probe.answered || argocd::gave_up(live)
+    probe.answered || argocd::took_question(live)
 }
 
 /// Whether what the agent itself met since makes it ask: what failed for long the engine tries again ever later; and where the

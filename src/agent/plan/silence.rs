@@ -29,6 +29,8 @@ pub struct Silence {
     pub seen: Option<OffsetDateTime>,
     /// Whether an answer could be given from then on.
     pub able: bool,
+    /// When its controller was last seen to have taken a question of which no look came; none = it has taken none.
+    pub taken: Option<OffsetDateTime>,
 }
 
 impl Silence {
@@ -41,8 +43,9 @@ impl Silence {
             said: _,
             seen,
             able: _,
+            taken,
         } = self;
-        [since, asked].into_iter().chain(seen)
+        [since, asked].into_iter().chain(seen).chain(taken)
     }
 
     /// The same as it is at a later look. `anew` = no Pod is left of those that were asked.
@@ -56,7 +59,11 @@ impl Silence {
         } else {
             self.since.saturating_add(lost).min(now)
         };
-        Self { since, ..present }
+        Self {
+            since,
+            taken: present.taken.or(self.taken),
+            ..present
+        }
     }
 }
 
@@ -93,6 +100,7 @@ impl History {
                 said: said(id, live),
                 seen: Some(now),
                 able: probe.is_some() && is_able(install, observed, (id, live)),
+                taken: argocd::took_question(live).then_some(now),
             };
             let silence = match before {
                 Some(before) => {
@@ -125,6 +133,19 @@ impl History {
         let owed = self.owed_since(id, live, probe);
         let settled = changed.map(|at| probe.sent.min(at + ROLLED));
         Some(settled.map_or(owed, |at| owed.max(at)))
+    }
+
+    /// Since when a question without an answer is left alone. Who took one before was at work, though that one's answer is owed on.
+    pub(super) fn ignored_since(
+        &self,
+        id: &ObjectId,
+        live: &Object,
+        probe: Probe,
+    ) -> OffsetDateTime {
+        let owed = self.owed_since(id, live, probe);
+        let silence = self.silent.get(id).filter(|s| s.uid == live.uid);
+        let taken = silence.and_then(|silence| silence.taken);
+        taken.map_or(owed, |at| at.max(owed))
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Owed {
     since: String,
     asked: String,
     said: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    taken: Option<String>,
 }
 
 /// What is to be kept: of one that was asked once, the object itself says since when.
@@ -41,6 +43,7 @@ pub(super) fn kept(history: &History) -> Vec<Owed> {
             since: rfc3339(silence.since),
             asked: rfc3339(silence.asked),
             said: silence.said.clone(),
+            taken: silence.taken.map(rfc3339),
         });
     owed.take(MOST).collect()
 }
@@ -58,6 +61,7 @@ pub(super) fn resume(history: &mut History, all: &[Owed], set_by: Duration) {
             said: owed.said.clone(),
             seen: None,
             able: false,
+            taken: owed.taken.as_deref().and_then(at),
         };
         Some((id, silence))
     });
@@ -86,6 +90,7 @@ mod tests {
             said: "s".to_owned(),
             seen: Some(at(asked)),
             able: true,
+            taken: Some(at(since + 1)),
         }
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::agent::plan::project;
 use crate::bundle::Kind;
 
+mod clocks;
 mod tries;
 
 fn application(spec: &Value, annotations: &Value, status: &Value) -> Object {

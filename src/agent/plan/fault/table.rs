@@ -116,7 +116,7 @@ faults! {
               or half a minute more than its own timeout while it is applied or what it brought is waited for and its controller renews its Lease; \
               330 s of an ImageRepository or ImageUpdateAutomation, or longer where a scan may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
-              Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too";
+              Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too, nor where Argo CD has taken the question away";
         evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
               The metrics of its queue are not read: they name no object, and the missing answer is what decides. Of Argo CD's only the requests to Redis are counted (`RedisDown`)";
         does "deletes the controller's Pod";

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
-use crate::agent::engine::argocd::PROBED_AT;
+use crate::agent::engine::argocd::{PROBED_AT, PROBED_FROM};
 use crate::agent::plan::state::{Child, OwnLook, OwnRead};
 use crate::agent::plan::tests::Cluster;
 use crate::clock::rfc3339;
@@ -381,6 +381,7 @@ fn an_application_that_did_not_reach_the_git_host_is_asked_once_the_root_does() 
         let live = cluster.objects.get_mut(&root).unwrap();
         let looked = if answered { now } else { now - SECOND };
         live.fields["metadata"]["annotations"][PROBED_AT] = json!(rfc3339(now));
+        live.fields["metadata"]["annotations"][PROBED_FROM] = json!(rfc3339(now - SECOND));
         live.fields["status"]["reconciledAt"] = json!(rfc3339(looked));
         if let Some(message) = said {
             live.fields["status"]["conditions"] =

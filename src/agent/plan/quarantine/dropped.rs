@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 use super::harm::blamed;
 use super::{brings, holds, owner, removed};
 use crate::agent::engine::{Install, is_workload};
+use crate::agent::plan::health;
 use crate::agent::plan::state::{History, Observed};
-use crate::agent::plan::{health, latent};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
@@ -52,9 +52,11 @@ pub fn let_go(
     }
     let mut rest = install.clone();
     rest.wanted.retain(|id, _| !found.contains_key(id));
+    // What shows that the engine cannot work without what it has not had since then.
+    let missed = |id: &ObjectId, since| blamed(now, &rest, observed, history, (id, since));
     let is_needed = |id: &ObjectId| {
         let since = history.without.get(id);
-        since.is_some_and(|since| is_missed(now, &rest, observed, history, (id, *since)))
+        since.is_some_and(|since| missed(id, *since).is_some())
     };
     let mut let_go = LetGo {
         all: before.clone(),
@@ -69,20 +71,6 @@ pub fn let_go(
         }
     }
     let_go
-}
-
-/// Whether something shows that the engine cannot work without an object that it has not had since then.
-fn is_missed(
-    now: OffsetDateTime,
-    rest: &Install,
-    observed: &Observed,
-    history: &History,
-    (id, since): (&ObjectId, OffsetDateTime),
-) -> bool {
-    let mut roots = rest.roots().filter_map(|root| observed.objects.get(root));
-    let away = roots.any(|root| latent::host_is_away(observed, root));
-    !(away && id.kind == Kind::NetworkPolicy)
-        && blamed(now, rest, observed, history, (id, since)).is_some()
 }
 
 fn is_gits(install: &Install, id: &ObjectId) -> bool {

@@ -12,13 +12,13 @@ use super::{checks, commit, owner, shield};
 use crate::agent::engine::argocd::{REDIS, REPO_SERVER};
 use crate::agent::engine::compare::{additions, drift, settings};
 use crate::agent::engine::{Install, Wanted, is_workload};
-use crate::agent::plan::barred::barred;
+use crate::agent::plan::barred::{self, barred};
 use crate::agent::plan::exits::often;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::health::{pod_fault, pods_of, works};
 use crate::agent::plan::state::{History, Object, Observed};
-use crate::agent::plan::{argocd, health, undecodable, witness};
+use crate::agent::plan::{argocd, health, latent, undecodable, witness};
 use crate::bundle::{Kind, ObjectId};
 
 /// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits (a Deployment's
@@ -32,6 +32,20 @@ pub(super) const DEAF: Duration = Duration::seconds(45);
 const SAID: Duration = Duration::seconds(5);
 /// For so long a new version may fail while a Pod of the old one serves.
 const SERVED: Duration = Duration::minutes(1);
+
+/// How the API server says that somebody may not do something (kubernetes, `responsewriters/errors.go`; of who grants more than he has,
+/// `registry/rbac/validation`).
+const OF_RIGHTS: [&str; 2] = ["forbidden: User ", "forbidden: user "];
+/// How admission refuses what anybody may do, beside what [`barred::class`] knows: a namespace that goes, a quota, a limit range, a policy
+/// (kubernetes, `plugin/pkg/admission`). To that, too, the API server says `forbidden`.
+const OF_ADMISSION: [&str; 6] = [
+    "is being terminated",
+    "failed quota",
+    "unknown for quota",
+    " usage per ",
+    " limit to request ratio per ",
+    "denied request",
+];
 
 /// A commit's version of an object of the engine, where it does harm.
 pub fn broken(
@@ -142,7 +156,7 @@ pub(super) fn blamed(
         return shown;
     }
     // A controller that does not run says nothing of anything else; one that the roots do not need is none of their trouble.
-    if !health::roots_work(install, observed) {
+    if !health::roots_work(install, observed) || !can_matter(install, observed, id) {
         return None;
     }
     let complaint = install.roots().find_map(|root| {
@@ -151,7 +165,10 @@ pub(super) fn blamed(
         let unread = unread.map(|text| (Class::EngineConfigBroken, text));
         let all = health::complaints(install, said).into_iter();
         let mut all = all.chain(unread.filter(|_| root.kind == Kind::Application));
-        let (_, text) = all.find(|(class, text)| disturbs(id, *class, text))?;
+        let (_, text) = all.find(|(class, text)| {
+            let of_host = || is_of_host(install, observed, said, (*class, text));
+            disturbs(id, *class, text) && !of_host()
+        })?;
         let after = match root.kind {
             Kind::Application => argocd::looked(said).is_some_and(|at| at >= since),
             _ => now - since > SAID,
@@ -163,7 +180,7 @@ pub(super) fn blamed(
         // Of what it cannot do any more a controller says nothing until its time is over.
         let waits = !takes(install, observed, id);
         let silent = install.roots().find(|root| {
-            let owed = owed(now, observed, history, (root, Some(since)));
+            let owed = owed(now, install, observed, history, (root, Some(since)));
             let late = |at| checks::put_off(now, install, observed, (root, at));
             let owed = if waits { owed.map(late) } else { owed };
             owed.is_some_and(|at| now - at > DEAF)
@@ -193,12 +210,45 @@ fn stops(kind: Kind, class: Class) -> bool {
     }
 }
 
+/// Whether a complaint is of the Git host, for all that is known: the agent has not read the catalog beside it, and with the host away
+/// any version of the engine complains.
+fn is_of_host(
+    install: &Install,
+    observed: &Observed,
+    root: &Object,
+    complaint: (Class, &str),
+) -> bool {
+    is_of_fetch(install, observed, complaint) && !latent::reads_beside(observed, root)
+}
+
+fn is_of_fetch(install: &Install, observed: &Observed, (class, text): (Class, &str)) -> bool {
+    match class {
+        Class::GitUnreachable => true,
+        Class::ArtifactUnreachable => argocd::awaits_git(install, observed, text),
+        _ => false,
+    }
+}
+
+/// Whether neither Argo CD nor the agent reaches the Git host: then a look takes minutes, in any version.
+fn awaits_host(
+    install: &Install,
+    observed: &Observed,
+    (asked, said): (&ObjectId, &Object),
+) -> bool {
+    let mut complaints = argocd::faults(said);
+    asked.kind == Kind::Application
+        && observed.own_look.read().is_none()
+        && complaints.any(|(class, text)| is_of_fetch(install, observed, (class, &text)))
+}
+
 /// Whether it can be why a root complains.
 fn disturbs(id: &ObjectId, class: Class, text: &str) -> bool {
     match class {
         // What the guard policy keeps is no want of rights; rights that are gone show as soon as something is applied.
         Class::ApplyFailed if text.starts_with("PruneFailed") => false,
-        Class::ApplyFailed | Class::BuildFailed if text.contains("forbidden") => id.kind.is_rbac(),
+        Class::ApplyFailed | Class::BuildFailed if text.contains("forbidden") => {
+            id.kind.is_rbac() && lacks_rights(text)
+        }
         Class::ArtifactUnreachable | Class::RedisDown => matches!(
             id.kind,
             Kind::Service | Kind::NetworkPolicy | Kind::ConfigMap
@@ -209,6 +259,26 @@ fn disturbs(id: &ObjectId, class: Class, text: &str) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether what is forbidden is so for want of rights, where its words do not say otherwise. Of several refusals one is enough.
+fn lacks_rights(text: &str) -> bool {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    says(&OF_RIGHTS) || barred::class(text).is_none() && !says(&OF_ADMISSION)
+}
+
+/// Whether as much of it is another thing than it was as can be why a controller does not get on. Each version of the engine has labels
+/// of its own, by which no policy and no Service goes. What only one of both says of a policy counts: as it is, it may let less through.
+fn can_matter(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    let both = install.wanted.get(id).zip(observed.objects.get(id));
+    both.is_none_or(|(wanted, live)| {
+        let (before, now) = (&*wanted.expect, &live.fields);
+        match id.kind {
+            Kind::Service => differs(before, now, "/spec"),
+            Kind::NetworkPolicy => differs(before, now, "/spec") || differs(now, before, "/spec"),
+            _ => true,
+        }
+    })
 }
 
 /// Whether a controller has less by it than before, so that it waits in vain: a binding no longer gives what it gave to all to whom it
@@ -291,12 +361,14 @@ fn window(live: &Object) -> Duration {
 /// object for each of its workers has none left for it, and an upgrade that is at work is not to be called off for that.
 fn owed(
     now: OffsetDateTime,
+    install: &Install,
     observed: &Observed,
     history: &History,
     (asked, changed): (&ObjectId, Option<OffsetDateTime>),
 ) -> Option<OffsetDateTime> {
     let said = observed.objects.get(asked)?;
-    let owed = history.owed_after(now, (asked, said), changed)?;
+    let owed = history.owed_after(now, (asked, said), changed);
+    let owed = owed.filter(|_| !awaits_host(install, observed, (asked, said)))?;
     let working = history.working_until(now, asked.kind, owed);
     // One that could read none of a kind until a moment ago lists it again with a pause that has grown.
     let hidden = || undecodable::blinds(observed, asked.kind);
@@ -316,7 +388,7 @@ fn silent(
 ) -> Option<String> {
     let mut asked = install.roots().chain(install.canaries());
     let asked = asked.find(|asked| {
-        let owed = owed(now, observed, history, (asked, live.written));
+        let owed = owed(now, install, observed, history, (asked, live.written));
         let owed = owed.map(|at| checks::put_off(now, install, observed, (asked, at)));
         install.controller(asked) == *id && owed.is_some_and(|at| now - at > UNANSWERED)
     });
@@ -333,7 +405,10 @@ fn silent(
     let application = install.sync.kind == Kind::Application;
     let settled = live.written.map(|at| at + UNANSWERED);
     let looked = argocd::looked(root);
-    let mut faults = argocd::faults(root).filter(|(class, _)| application && blames(*class));
+    let mut faults = argocd::faults(root).filter(|(class, text)| {
+        let of_host = || is_of_host(install, observed, root, (*class, text));
+        application && blames(*class) && !of_host()
+    });
     let (_, text) = faults.find(|_| looked.is_some() && looked >= settled)?;
     Some(format!("runs, but {}: {text}", install.sync))
 }

@@ -75,6 +75,7 @@ fn silence(at: impl Fn(i64) -> OffsetDateTime) -> Silence {
         said: String::new(),
         seen: Some(at(-1)),
         able: true,
+        taken: Some(at(-13)),
     }
 }
 

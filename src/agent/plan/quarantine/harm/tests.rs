@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::engine::argocd::PROBED_AT;
+use crate::agent::engine::argocd::{PROBED_AT, PROBED_FROM};
 use crate::agent::engine::{REQUESTED_AT, TRACKING};
 use crate::agent::plan::tests::Cluster;
 use crate::agent::plan::{Action, Plan, Pod};
@@ -75,7 +75,9 @@ fn asked_in_vain(cluster: &mut Cluster) {
         _ => REQUESTED_AT,
     };
     let fields = &mut cluster.objects.get_mut(&root).unwrap().fields;
+    let before = fields["status"]["reconciledAt"].clone();
     fields["metadata"]["annotations"][name] = json!(asked);
+    fields["metadata"]["annotations"][PROBED_FROM] = before;
 }
 
 fn after(cluster: &mut Cluster, seconds: i64) -> Plan {

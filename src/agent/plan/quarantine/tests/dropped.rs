@@ -180,10 +180,8 @@ fn what_the_roots_need_is_held_and_what_went_with_it() {
 fn what_the_engine_turns_out_to_need_is_held() {
     let mut cluster = in_git();
     drops(&mut cluster, &[policy()]);
-    let read = OwnRead {
-        since: cluster.now,
-        last: cluster.now,
-    };
+    let since = cluster.now;
+    let read = |last| OwnLook::Read(OwnRead { since, last });
     let planned = |cluster: &mut Cluster, own_look: OwnLook| {
         let seen = Observed {
             own_look,
@@ -193,16 +191,20 @@ fn what_the_engine_turns_out_to_need_is_held() {
         let (now, install) = (cluster.now, &cluster.install);
         crate::agent::plan::plan(now, install, &seen, &cluster.history)
     };
-    assert_eq!(writes(&planned(&mut cluster, OwnLook::Read(read))), []);
+    assert_eq!(writes(&planned(&mut cluster, read(since))), []);
     cluster.now += Duration::seconds(10);
+    let now = cluster.now;
     let source = cluster.install.source.clone();
     let status = &mut cluster.objects.get_mut(&source).unwrap().fields["status"];
     status["conditions"] = json!([{
         "type": "Ready", "status": "False", "reason": "GitOperationFailed", "message": "dial tcp: i/o timeout",
+        "lastTransitionTime": rfc3339(now),
     }]);
     let away = planned(&mut cluster, OwnLook::Failed);
     assert_eq!(writes(&away), [], "nobody reaches the Git host");
-    let plan = planned(&mut cluster, OwnLook::Read(read));
+    let before = planned(&mut cluster, read(since));
+    assert_eq!(writes(&before), [], "nobody has looked since");
+    let plan = planned(&mut cluster, read(now));
     assert_eq!(writes(&plan), [("create-held", "allow-egress")]);
     let all = plan.findings.iter();
     let all: Vec<Class> = all

@@ -1,7 +1,22 @@
 //! When Argo CD is asked to look again, and when it counts as hung because no answer comes.
 
 use super::*;
-use crate::agent::engine::argocd::SKIP;
+use crate::agent::engine::argocd::{PROBED_FROM, SKIP};
+
+/// The root is asked now; it had looked `before`, as far as that is known. Its controller may have taken the question.
+fn ask(cluster: &mut Cluster, before: Option<&str>, taken: bool) {
+    let (root, now) = (cluster.install.sync.clone(), rfc3339(cluster.now));
+    let annotations =
+        &mut cluster.objects.get_mut(&root).unwrap().fields["metadata"]["annotations"];
+    annotations[PROBED_AT] = json!(now);
+    annotations[PROBED_FROM] = json!(before);
+    annotations[REFRESH] = if taken { Value::Null } else { json!("normal") };
+}
+
+fn is_asked(cluster: &Cluster) -> bool {
+    let plan = cluster.plan();
+    plan.steps.iter().any(|s| s.action == Action::Nudge)
+}
 
 /// F12, W39: no answer for 90 s although the Pod is ready.
 #[test]
@@ -49,6 +64,84 @@ fn a_refresh_that_somebody_else_asks_for_is_no_controller_that_hangs() {
         remedies(&cluster.plan()),
         [(Class::QueueWedged, "restart", CONTROLLER)]
     );
+}
+
+/// F12: each node has a clock of its own. Who takes a question away is at work, and has all of his time for the next one.
+#[test]
+fn a_question_that_was_taken_by_a_clock_that_is_behind_restarts_nobody() {
+    let restart = [(Class::QueueWedged, "restart", CONTROLLER)];
+    // An agent of before does not say what it asked from.
+    for before in [Some(60), Some(3), None] {
+        let mut cluster = working();
+        cluster.now += Duration::hours(1);
+        let now = cluster.now;
+        let ago = |seconds: i64| rfc3339(now - Duration::seconds(seconds));
+        cluster.says(&json!({"reconciledAt": ago(3)}));
+        ask(&mut cluster, before.map(ago).as_deref(), true);
+        noted(&mut cluster);
+        cluster.now += Duration::seconds(91);
+        assert_eq!(remedies(&cluster.plan()), [], "{before:?}");
+        noted(&mut cluster);
+        ask(&mut cluster, Some(&ago(3)), false);
+        for (after, wedged) in [(0, 0), (90, 0), (1, 1)] {
+            cluster.now += Duration::seconds(after);
+            noted(&mut cluster);
+            let plan = cluster.plan();
+            assert_eq!(remedies(&plan), restart[..wedged], "{before:?} {after}");
+        }
+    }
+}
+
+fn noted(cluster: &mut Cluster) {
+    let (now, install, observed) = (cluster.now, cluster.install.clone(), cluster.observed());
+    cluster.history.noted(now, &install, &observed);
+}
+
+/// W23: by a clock that is far behind each look is an old one.
+#[test]
+fn a_root_whose_looks_are_always_old_is_asked_at_a_pace() {
+    let mut cluster = working();
+    let now = cluster.now;
+    let ago = |minutes: i64| rfc3339(now - Duration::minutes(minutes));
+    cluster.says(&json!({"reconciledAt": ago(10)}));
+    ask(&mut cluster, Some(&ago(11)), true);
+    for (after, asked) in [(5, false), (139, false), (140, true)] {
+        cluster.now = now + Duration::seconds(after);
+        assert_eq!(is_asked(&cluster), asked, "{after} s");
+    }
+}
+
+/// F52: a look that is given up has no time, and need not say why.
+#[test]
+fn a_question_that_was_taken_without_a_look_is_asked_again_in_its_time() {
+    for (taken, after, asked) in [(true, 59, false), (true, 60, true), (false, 60, false)] {
+        let mut cluster = working();
+        cluster.install.policy.probe_every = Duration::MINUTE;
+        let before = rfc3339(cluster.now - Duration::seconds(3));
+        cluster.says(&json!({"reconciledAt": before}));
+        ask(&mut cluster, Some(&before), taken);
+        cluster.now += Duration::seconds(after);
+        assert_eq!(is_asked(&cluster), asked, "{taken} {after}");
+    }
+}
+
+/// A look that began before what was written since takes away the question that was asked after that, and shows nothing of it.
+#[test]
+fn a_question_that_a_look_from_before_it_took_away_is_asked_again_soon() {
+    for (before, after, asked) in [(None, 4, false), (None, 5, true), (Some(3), 5, false)] {
+        let mut cluster = working();
+        let now = cluster.now;
+        let ago = |seconds: i64| rfc3339(now - Duration::seconds(seconds));
+        cluster.says(&json!({"reconciledAt": ago(3)}));
+        ask(&mut cluster, before.map(ago).as_deref(), true);
+        cluster.now += Duration::seconds(after);
+        let proven = health::proven_since(&cluster.install, &cluster.observed());
+        assert_eq!(
+            (is_asked(&cluster), proven),
+            (asked, None),
+            "{before:?} {after}"
+        );
+    }
 }
 
 /// W2: what the kubelet brings a moment later is asked for until it is there, for two minutes.

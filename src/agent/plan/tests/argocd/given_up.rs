@@ -1,6 +1,7 @@
 //! A look that Argo CD gives up, because it does not know the project that the root refers to (F51, W33).
 
 use super::*;
+use crate::agent::engine::argocd::PROBED_FROM;
 
 const MISSING: &str = "Application referencing project default which does not exist";
 
@@ -13,6 +14,7 @@ fn asked_too_early() -> Cluster {
     let before = rfc3339(cluster.now - Duration::minutes(1));
     let fields = &mut cluster.objects.get_mut(&root).unwrap().fields;
     fields["metadata"]["annotations"][PROBED_AT] = json!(rfc3339(cluster.now));
+    fields["metadata"]["annotations"][PROBED_FROM] = json!(before);
     let said = json!({"type": "InvalidSpecError", "message": MISSING});
     cluster.says(&json!({"conditions": [said], "reconciledAt": before}));
     cluster

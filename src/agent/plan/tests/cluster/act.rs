@@ -3,17 +3,15 @@
 use serde_json::{Value, json};
 
 use super::Cluster;
-use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GUARD, MANAGER, REQUESTED_AT, comparable, is_workload};
 use crate::agent::plan::claims::Claim;
 use crate::agent::plan::displaced::Item;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::{self, mark, shield};
-use crate::agent::plan::superseded;
 use crate::agent::plan::tests::damage::is_foreign;
 use crate::agent::plan::undecodable::aside;
-use crate::agent::plan::{Action, Object, Step};
+use crate::agent::plan::{Action, Object, Step, argocd, superseded};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 
@@ -81,14 +79,13 @@ impl Cluster {
             Action::Nudge if !self.objects.contains_key(id) => Outcome::Done,
             Action::Nudge => {
                 let asked = rfc3339(self.now);
-                let annotations =
-                    &mut self.objects.get_mut(id).unwrap().fields["metadata"]["annotations"];
-                if id.kind == Kind::Application {
-                    annotations[PROBED_AT] = json!(asked);
-                    annotations[REFRESH] = json!("normal");
+                let live = self.objects.get_mut(id).unwrap();
+                let asks = if id.kind == Kind::Application {
+                    argocd::question(Some(&*live), &asked)
                 } else {
-                    annotations[REQUESTED_AT] = json!(asked);
-                }
+                    json!({REQUESTED_AT: asked})
+                };
+                merge(&mut live.fields["metadata"]["annotations"], &asks);
                 Outcome::Done
             }
             Action::CutRights { .. } => {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::engine::argocd::REFRESH;
 use crate::agent::plan::busy::Turn;
 use crate::agent::plan::plan;
 use crate::agent::plan::probes::ROLLED;
@@ -43,7 +44,7 @@ fn ask(cluster: &mut Cluster) {
     let root = cluster.install.sync.clone();
     if root.kind == Kind::Application {
         let fields = &mut cluster.objects.get_mut(&root).unwrap().fields;
-        fields["metadata"]["annotations"][crate::agent::engine::argocd::REFRESH] = json!("normal");
+        fields["metadata"]["annotations"][REFRESH] = json!("normal");
     }
 }
 
@@ -314,6 +315,66 @@ fn a_source_that_cannot_reach_its_host_is_not_named_for_its_silence() {
         }
         assert_eq!(named, broken, "{message}");
     }
+}
+
+/// W22: a look that was asked for is an answer, by whatever clock; a question that was taken without one is none.
+#[test]
+fn a_commit_is_not_blamed_for_the_clock_of_the_controller_that_looks() {
+    let id = settings_map(PARAMS);
+    for (looks, broken) in [(true, false), (false, true)] {
+        let mut cluster = working(EngineKind::Argocd, true);
+        change(&mut cluster, &id);
+        cluster.now += ROLLED;
+        ask(&mut cluster);
+        if looks {
+            let behind = rfc3339(cluster.now - Duration::seconds(3));
+            root_says(&mut cluster, &json!({"reconciledAt": behind}));
+        }
+        let root = cluster.install.sync.clone();
+        let fields = &mut cluster.objects.get_mut(&root).unwrap().fields;
+        fields["metadata"]["annotations"][REFRESH] = Value::Null;
+        cluster.now += DEAF + Duration::SECOND;
+        let (now, observed) = (cluster.now, cluster.observed());
+        let install = cluster.install.clone();
+        cluster.history.noted(now, &install, &observed);
+        let found = cluster.plan().findings.into_iter();
+        let named = found.filter(|f| f.object == id && f.class == Class::BadEngineCommit);
+        assert_eq!(named.count() == 1, broken, "{looks}");
+    }
+}
+
+/// W18: where each question is taken and no look comes of any, nobody hangs, and the commit is named as soon as where nobody takes them.
+#[test]
+fn a_commit_by_which_argo_cd_looks_at_nothing_is_named_although_it_is_asked_ever_anew() {
+    let id = settings_map(PARAMS);
+    let mut cluster = working(EngineKind::Argocd, true);
+    change(&mut cluster, &id);
+    let changed = cluster.now;
+    cluster.now += Duration::SECOND;
+    let root = cluster.install.sync.clone();
+    let (mut named, mut hangs) = (None, false);
+    for round in 0..40 {
+        if round % 2 == 0 {
+            ask(&mut cluster);
+        } else {
+            let fields = &mut cluster.objects.get_mut(&root).unwrap().fields;
+            fields["metadata"]["annotations"][REFRESH] = Value::Null;
+        }
+        let (now, observed) = (cluster.now, cluster.observed());
+        let install = cluster.install.clone();
+        cluster.history.noted(now, &install, &observed);
+        let plan = cluster.plan();
+        let broken = |f: &Finding| f.object == id && f.class == Class::BadEngineCommit;
+        if plan.findings.iter().any(broken) {
+            named.get_or_insert(now - changed);
+        }
+        let mut all = plan.findings.iter();
+        hangs |= all.any(|f| f.class == Class::QueueWedged);
+        cluster.now += LOOK;
+    }
+    let within = DEAF..=ROLLED + DEAF + LOOK * 2;
+    assert!(named.is_some_and(|at| within.contains(&at)), "{named:?}");
+    assert!(!hangs);
 }
 
 /// What somebody else asks for, long after our question has its answer, is no question of ours.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::agent::plan::state::{OwnLook, OwnRead};
 
 const RIGHTS: [Kind; 4] = [
     Kind::ClusterRole,
@@ -107,9 +108,225 @@ fn nothing_is_blamed_for_a_complaint_of_before_it_was_changed() {
 
 /// The root of Argo CD has looked then, and does not get at its parts.
 fn complains(cluster: &mut Cluster, looked: &str) {
-    let complaint = json!({"type": "ComparisonError", "message": UNAVAILABLE});
+    complains_of(cluster, UNAVAILABLE, looked);
+}
+
+fn complains_of(cluster: &mut Cluster, message: &str, looked: &str) {
+    let complaint = json!({"type": "ComparisonError", "message": message});
     let status = json!({"conditions": [complaint], "reconciledAt": looked});
     root_says(cluster, &status);
+}
+
+fn policy() -> ObjectId {
+    ObjectId::new(Kind::NetworkPolicy, "flux-system", "allow-egress")
+}
+
+/// A commit changes the spec of an object that had another one, or does not. All the same it gives it a label of its own.
+fn respecified(cluster: &mut Cluster, id: &ObjectId, before: &Value, now: &Value) {
+    let wanted = cluster.install.wanted.get_mut(id).unwrap();
+    let mut expect = wanted.expect.as_ref().clone();
+    expect["spec"] = before.clone();
+    wanted.expect = Arc::new(expect);
+    let mut metadata = cluster.objects[id].fields["metadata"].clone();
+    metadata["labels"]["app.kubernetes.io/version"] = json!("next");
+    let by = cluster.install.traits.applier;
+    written(cluster, id, by, "metadata", metadata);
+    written(cluster, id, by, "spec", now.clone());
+}
+
+/// W14, W18, W22: that the host is not what is away shows where the agent reads the catalog, and did when the source was last seen not to.
+#[test]
+fn a_policy_is_blamed_for_the_git_host_only_where_the_agent_reaches_that() {
+    let dial = "dial tcp 192.0.2.1:22: i/o timeout";
+    for (asked, read, shown) in [
+        (None, None, false),
+        // It has not looked since.
+        (None, Some((-60, 9)), false),
+        (None, Some((-60, 10)), true),
+        (None, Some((10, 15)), true),
+        // The host was away, and the source has not tried again.
+        (None, Some((11, 15)), false),
+        (Some((12, false)), Some((11, 15)), false),
+        (Some((12, true)), Some((11, 15)), true),
+        (Some((16, true)), Some((-60, 15)), false),
+    ] {
+        let mut cluster = at_a_second(EngineKind::Flux);
+        let changed = cluster.now;
+        let at = |seconds: i64| changed + Duration::seconds(seconds);
+        let [open, shut] = [json!({"egress": [{}]}), json!({"egress": []})];
+        respecified(&mut cluster, &policy(), &open, &shut);
+        let source = cluster.install.source.clone();
+        let fields = &mut cluster.objects.get_mut(&source).unwrap().fields;
+        fields["status"]["conditions"] = json!([{
+            "type": "Ready", "status": "False", "reason": "GitOperationFailed", "message": dial,
+            "lastTransitionTime": rfc3339(at(10)),
+        }]);
+        if let Some((sent, answered)) = asked {
+            let sent = json!(rfc3339(at(sent)));
+            if answered {
+                fields["status"]["lastHandledReconcileAt"] = sent.clone();
+            }
+            fields["metadata"]["annotations"][REQUESTED_AT] = sent;
+        }
+        let mut observed = cluster.observed();
+        if let Some((since, last)) = read {
+            let (since, last) = (at(since), at(last));
+            observed.own_look = OwnLook::Read(OwnRead { since, last });
+        }
+        let (install, history) = (&cluster.install, &cluster.history);
+        let object = (&policy(), changed);
+        let why = blamed(at(20), install, &observed, history, object);
+        let text = format!("{source}: GitOperationFailed: {dial}");
+        assert_eq!(why, shown.then_some(text), "{asked:?} {read:?}");
+    }
+}
+
+/// W14, W22: for as long as its host says nothing a repo-server of any version has no answer in time.
+#[test]
+fn what_a_commit_changed_of_argo_cd_is_not_blamed_for_the_git_host() {
+    let late = "code = DeadlineExceeded desc = context deadline exceeded";
+    let server = ObjectId::new(Kind::Deployment, "argocd", REPO_SERVER);
+    for (message, reads, shown) in [
+        (late, false, false),
+        (late, true, true),
+        (UNAVAILABLE, false, true),
+    ] {
+        let mut cluster = at_a_second(EngineKind::Argocd);
+        let changed = cluster.now;
+        cluster.objects.get_mut(&server).unwrap().written = Some(changed);
+        cluster.now += Duration::MINUTE;
+        let now = cluster.now;
+        let said = rfc3339(now);
+        let complaint =
+            json!({"type": "ComparisonError", "message": message, "lastTransitionTime": said});
+        let status = json!({"conditions": [complaint], "reconciledAt": said});
+        root_says(&mut cluster, &status);
+        let mut observed = cluster.observed();
+        if reads {
+            let (since, last) = (changed, now);
+            observed.own_look = OwnLook::Read(OwnRead { since, last });
+        }
+        let (install, history) = (&cluster.install, &cluster.history);
+        let settings = (&settings_map(PARAMS), changed);
+        let of_settings = blamed(now, install, &observed, history, settings);
+        let of_server = (&server, &*observed.objects[&server]);
+        let of_server = harm(now, install, &observed, history, of_server);
+        let found = [of_settings.is_some(), of_server.is_some()];
+        assert_eq!(found, [shown; 2], "{message} {reads}");
+    }
+}
+
+/// W14, W22: with the Git host away a look of Argo CD's takes longer than an answer is waited for.
+#[test]
+fn nothing_is_blamed_for_the_silence_of_an_argo_cd_that_waits_for_the_git_host() {
+    let late = "code = DeadlineExceeded desc = context deadline exceeded";
+    let policy = ObjectId::new(Kind::NetworkPolicy, "argocd", "argocd-redis-network-policy");
+    for (message, reads, shown) in [
+        (late, false, false),
+        (late, true, true),
+        (UNAVAILABLE, false, true),
+    ] {
+        let mut cluster = at_a_second(EngineKind::Argocd);
+        let changed = cluster.now;
+        complains_of(&mut cluster, message, &rfc3339(changed - Duration::MINUTE));
+        cluster.objects.remove(&policy);
+        asked_in_vain(&mut cluster);
+        cluster.now += Duration::seconds(47);
+        let now = cluster.now;
+        let mut observed = cluster.observed();
+        if reads {
+            let (since, last) = (changed, now);
+            observed.own_look = OwnLook::Read(OwnRead { since, last });
+        }
+        let (install, history) = (&cluster.install, &cluster.history);
+        for id in [&policy, &settings_map(PARAMS)] {
+            let why = blamed(now, install, &observed, history, (id, changed));
+            let text = format!("nobody answers for {ROOT}");
+            assert_eq!(why, shown.then_some(text), "{id} {message} {reads}");
+        }
+    }
+}
+
+/// W22: each version of the engine has labels of its own, which are no reason for anything.
+#[test]
+fn a_policy_and_a_service_are_blamed_only_where_they_let_through_something_else() {
+    let service = ObjectId::new(Kind::Service, "flux-system", "source-controller");
+    let open = json!({"egress": [{}]});
+    let narrow = json!({"egress": [{"to": [{"podSelector": {}}]}]});
+    let port = |port: u16| json!({"ports": [{"name": "http", "port": port}]});
+    let mut completed = port(80);
+    completed["clusterIP"] = json!("10.0.0.1");
+    for (id, before, now, shown) in [
+        (policy(), &open, Some(&open), false),
+        (policy(), &open, Some(&narrow), true),
+        (policy(), &narrow, Some(&open), true),
+        (policy(), &open, None, true),
+        // What the API server adds is in each of them.
+        (service.clone(), &port(80), Some(&completed), false),
+        (service.clone(), &port(81), Some(&completed), true),
+        (service, &port(80), None, true),
+    ] {
+        let mut cluster = at_a_second(EngineKind::Flux);
+        let changed = cluster.now;
+        respecified(&mut cluster, &id, before, now.unwrap_or(before));
+        if now.is_none() {
+            cluster.objects.remove(&id);
+        }
+        let message = "dial tcp 10.96.0.9:80: connect: connection refused";
+        let failed = json!([{
+            "type": "Ready", "status": "False", "reason": "ArtifactFailed", "message": message,
+        }]);
+        root_says(&mut cluster, &json!({"conditions": failed}));
+        cluster.now += Duration::seconds(10);
+        let text = format!("Kustomization flux-system/flux-system: ArtifactFailed: {message}");
+        let why = why(&cluster, &id, changed);
+        assert_eq!(why, shown.then_some(text), "{id} {now:?}");
+    }
+}
+
+/// F19, F35, F36: the API server calls forbidden what a quota or a policy refuses, too.
+#[test]
+fn a_role_is_blamed_only_for_what_is_refused_for_want_of_rights() {
+    let account = "system:serviceaccount:flux-system:kustomize-controller";
+    let rights = format!(
+        r#"Deployment/apps/web dry-run failed (Forbidden): deployments.apps "web" is forbidden: User "{account}" cannot patch resource "deployments" in API group "apps" in the namespace "apps""#
+    );
+    let grants = format!(
+        r#"roles "a" is forbidden: user "{account}" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held"#
+    );
+    let quota = r#"pods "web" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"#;
+    let lacks = [
+        rights.replace('"', r#"\""#),
+        // An apply that was refused for both.
+        format!("{quota}\n{rights}"),
+        rights,
+        grants,
+        "x is forbidden: in words that nobody knows".to_owned(),
+    ];
+    let may = [
+        quota,
+        r#"pods "web" is forbidden: failed quota: few: must specify limits.cpu for: web"#,
+        r#"pods "web" is forbidden: status unknown for quota: few, resources: pods"#,
+        r#"configmaps "a" is forbidden: unable to create new content in namespace apps because it is being terminated"#,
+        r#"pods "web" is forbidden: maximum cpu usage per Container is 1, but limit is 2"#,
+        r#"pods "web" is forbidden: minimum memory usage per Pod is 1Gi.  No request is specified"#,
+        r#"pods "web" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000"#,
+        r#"deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no"#,
+        r#"pods "web" is forbidden: violates PodSecurity "restricted:latest": privileged"#,
+        r#"admission webhook "a.test" denied the request: it is forbidden"#,
+    ];
+    let blamed = |kind: Kind, text: &str| {
+        let id = ObjectId::new(kind, "", "x");
+        [Class::ApplyFailed, Class::BuildFailed].map(|class| disturbs(&id, class, text))
+    };
+    for text in &lacks {
+        assert_eq!(blamed(Kind::ClusterRole, text), [true; 2], "{text}");
+    }
+    for text in may {
+        for kind in [Kind::ClusterRole, Kind::RoleBinding, Kind::ConfigMap] {
+            assert_eq!(blamed(kind, text), [false; 2], "{kind} {text}");
+        }
+    }
 }
 
 /// F53, W18: with what Git has in the place of our settings the engine has worked; what else a commit does to their object counts.

@@ -1,0 +1,55 @@
+//! Looks that are written down by another clock than the agent's (F12).
+
+use super::*;
+
+const SENT: &str = "2030-01-01T00:00:10.500Z";
+
+#[test]
+fn a_question_goes_with_the_look_before_it() {
+    let looked = "2030-01-01T00:00:08Z";
+    let [status, waits] = [json!({"reconciledAt": looked}), json!({REFRESH: "normal"})];
+    for (seen, before) in [
+        (Some(says(&status)), json!(looked)),
+        // The look that comes next may have begun before this question.
+        (Some(application(&json!({}), &waits, &status)), Value::Null),
+        (Some(says(&json!({}))), json!("")),
+        (None, Value::Null),
+    ] {
+        let expected = json!({REFRESH: "normal", PROBED_AT: SENT, PROBED_FROM: before});
+        assert_eq!(question(seen.as_ref(), SENT), expected);
+    }
+}
+
+/// By a clock that is behind a look from after the question is one from before it; that there was one is known all the same.
+#[test]
+fn another_look_than_the_one_before_the_question_answers_it() {
+    let [before, after] = ["2030-01-01T00:00:02Z", "2030-01-01T00:00:07Z"];
+    let that_second = "2030-01-01T00:00:10Z";
+    for (from, refresh, reconciled, answered) in [
+        (Some(before), None, after, true),
+        // It had not looked yet.
+        (Some(""), None, after, true),
+        (Some(after), None, after, false),
+        // An agent of before does not say.
+        (None, None, after, false),
+        (Some(before), Some("normal"), after, false),
+        (Some(before), None, "", false),
+        // Two looks in one second.
+        (Some(that_second), None, that_second, true),
+    ] {
+        let all = [
+            (PROBED_AT, Some(SENT)),
+            (PROBED_FROM, from),
+            (REFRESH, refresh),
+        ];
+        let there = all
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), json!(value?))));
+        let annotations: Map<String, Value> = there.collect();
+        let status = json!({"reconciledAt": reconciled});
+        let live = application(&json!({}), &json!(annotations), &status);
+        let sent = at(SENT);
+        let text = format!("{from:?} {refresh:?} {reconciled}");
+        assert_eq!(live.probe(), Some(Probe { sent, answered }), "{text}");
+    }
+}
