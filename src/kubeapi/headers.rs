@@ -149,7 +149,7 @@ fn without_tokens(offered: &HeaderValue) -> Option<HeaderValue> {
     rest.ok().filter(|rest| !rest.is_empty())
 }
 
-/// The answer's headers that reach the user. `html` = whether it came from behind `/proxy/`: such a page
+/// The answer's headers that reach the user. `proxied` = whether it came from behind `/proxy/`: a page from there
 /// must not act on the hub's origin.
 pub fn clean_response(headers: &HeaderMap, proxied: bool) -> HeaderMap {
     let named = named_by_connection(headers);
@@ -167,19 +167,9 @@ pub fn clean_response(headers: &HeaderMap, proxied: bool) -> HeaderMap {
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
-    let html = kept.get(header::CONTENT_TYPE).is_some_and(|value| {
-        let value = value.as_bytes().to_ascii_lowercase();
-        [
-            b"text/html".as_slice(),
-            b"application/xhtml",
-            b"image/svg",
-            b"text/xml",
-            b"application/xml",
-        ]
-        .iter()
-        .any(|kind| value.starts_with(kind))
-    });
-    if proxied && (html || !kept.contains_key(header::CONTENT_TYPE)) {
+    if proxied {
+        // Whatever type it says: of several a browser takes one, and it runs the scripts of any XML. To what is no page it
+        // means nothing.
         kept.insert(
             header::CONTENT_SECURITY_POLICY,
             HeaderValue::from_static("sandbox"),

@@ -288,6 +288,8 @@ fn method_verb(method: &Method) -> &'static str {
     }
 }
 
+/// In doubt it is a watch: of what Go drops (a part with a semicolon or a broken escape; all, where there are more than 10,000) the API
+/// server makes a list, which is let as much, and what is taken for a watch is judged as long as it runs.
 fn wants_watch(query: Option<&str>) -> bool {
     asked(query, "watch")
 }

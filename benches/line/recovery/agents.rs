@@ -69,6 +69,7 @@ impl Cluster {
         let token = Credential::Token {
             bearer: Secret::new("bench".to_owned()),
             serial: 1,
+            bound: "uid".to_owned(),
         };
         Self {
             server: kube::Config::new(format!("http://{server}/").parse().unwrap()),

@@ -79,10 +79,14 @@ pub async fn keep(
         let wait = match stop.run_until_cancelled(keeper.request()).await {
             None => return Ok(()),
             Some(Ok(Asked::Token { bearer, bound: uid })) => {
-                (serial, attempt, bound) = (serial + 1, 0, Some(uid));
+                (serial, attempt, bound) = (serial + 1, 0, Some(uid.clone()));
                 works_until = tokio::time::Instant::now() + LIFE;
                 info!(serial, "token of linesman-line renewed");
-                publish.send_replace(Credential::Token { bearer, serial });
+                publish.send_replace(Credential::Token {
+                    bearer,
+                    serial,
+                    bound: uid,
+                });
                 LIFE * 4 / 5
             }
             Some(Ok(Asked::Withdrawn)) => {

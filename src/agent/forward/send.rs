@@ -99,7 +99,7 @@ pub(super) async fn send(
 /// The token in force and its serial.
 pub(super) async fn credential(shared: &Shared) -> Result<(Secret<String>, u64), Refusal> {
     match shared.upstream.credential().await {
-        Credential::Token { bearer, serial } => Ok((bearer, serial)),
+        Credential::Token { bearer, serial, .. } => Ok((bearer, serial)),
         other => Err(no_token(&other)),
     }
 }

@@ -40,6 +40,8 @@ pub enum Credential {
     Token {
         bearer: Secret<String>,
         serial: u64,
+        /// The UID of the Secret that it is bound to.
+        bound: String,
     },
 }
 
@@ -116,10 +118,21 @@ impl Upstream {
         }
     }
 
-    /// Completes when the cluster's owner withdraws access.
+    /// Completes when the cluster's owner withdraws access, also where they gave it back before anybody saw that it was gone: by
+    /// another Secret than that of the token now in force.
     pub async fn withdrawn(&self) {
         let mut credential = self.credential.clone();
-        let gone = credential.wait_for(|c| matches!(c, Credential::Withdrawn { .. }));
+        let began = match &*credential.borrow() {
+            Credential::Token { bound, .. } => Some(bound.clone()),
+            Credential::Starting | Credential::Missing { .. } | Credential::Withdrawn { .. } => {
+                None
+            }
+        };
+        let gone = credential.wait_for(|now| match now {
+            Credential::Withdrawn { .. } => true,
+            Credential::Token { bound, .. } => began.as_ref().is_some_and(|began| began != bound),
+            Credential::Starting | Credential::Missing { .. } => false,
+        });
         if gone.await.is_err() {
             // Its keeper ends with the process: nobody withdraws any more.
             std::future::pending::<()>().await;

@@ -17,6 +17,9 @@ const KEY: &str = "ownNamespace";
 const PREFIX: &str = "linesman-";
 /// Helm's releases, which `helm list` asks for by this label; none of the Secrets below has it.
 const RELEASES: (&str, &str) = ("owner", "helm");
+/// Parts of a query that is relied on. Of one with more than 10,000 Go reads nothing (`urlmaxqueryparams` of net/url): the API server
+/// would list without any selector.
+const PARTS: usize = 1_000;
 
 /// A place of private keys: one Secret, or all of a namespace.
 #[derive(Debug, Clone, Copy)]
@@ -151,6 +154,9 @@ fn secrets(
 
 /// The query of a list with one more condition on what it shows; none where a server might read that in another way.
 fn narrowed(query: &str, selector: &str) -> Option<String> {
+    if !readable(query) {
+        return None;
+    }
     let mut parts = Vec::new();
     let mut found = false;
     for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -171,7 +177,9 @@ fn narrowed(query: &str, selector: &str) -> Option<String> {
     if !found {
         parts.push(format!("fieldSelector={selector}"));
     }
-    Some(parts.join("&"))
+    // It may have a part more than it had.
+    let made = parts.join("&");
+    readable(&made).then_some(made)
 }
 
 /// The agent's roles and bindings, and the guard's policy.
@@ -219,6 +227,9 @@ struct Terms {
 impl Terms {
     fn of(query: Option<&str>) -> Self {
         let query = query.unwrap_or_default();
+        if !readable(query) {
+            return Self::default();
+        }
         // Go drops a part with a semicolon or a broken escape, and with it the condition.
         let pairs: Option<Vec<(String, String)>> = query
             .split('&')
@@ -267,6 +278,11 @@ impl Terms {
         let releases = format!("{key}={value}");
         self.fields.iter().any(field) || self.labels.contains(&releases)
     }
+}
+
+/// Whether every server looks at its parts. Empty ones count, too.
+fn readable(query: &str) -> bool {
+    query.matches('&').count() < PARTS
 }
 
 /// A part of a query that is decoded in one way only.

@@ -231,6 +231,27 @@ fn answers_lose_what_acts_on_the_hubs_origin() {
     assert_eq!(proxied[header::CONTENT_SECURITY_POLICY], "sandbox");
 }
 
+/// Browsers take the last of several types, and show any XML as a page.
+#[test]
+fn what_comes_from_behind_proxy_is_sandboxed_whatever_type_it_says() {
+    const NAME: &str = "content-type";
+    const ALL: &str = "script-src *";
+    for rows in [
+        [(NAME, "text/plain"), (NAME, "text/html")].as_slice(),
+        &[(NAME, "text/plain, text/html")],
+        &[(NAME, "application/atom+xml")],
+        &[(NAME, "text/plain"), ("content-security-policy", ALL)],
+        &[],
+    ] {
+        let kept = clean_response(&map(rows), true);
+        let policies: Vec<_> = kept
+            .get_all(header::CONTENT_SECURITY_POLICY)
+            .iter()
+            .collect();
+        assert_eq!(policies, ["sandbox"], "{rows:?}");
+    }
+}
+
 #[test]
 fn locations_stay_below_the_prefix() {
     let at = |text: &str| location(&HeaderValue::from_str(text).unwrap(), "/clusters/eu1");

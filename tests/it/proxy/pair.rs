@@ -111,6 +111,7 @@ impl Pair {
                 format!("line-token-{n}")
             }),
             serial: n,
+            bound: "uid".to_owned(),
         };
         let (credential, credentials) = watch::channel(token(1));
         let (renew, mut renewals) = mpsc::channel(1);

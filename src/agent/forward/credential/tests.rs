@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -9,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 use super::*;
+use crate::agent::forward::upstream::Upstream;
 use crate::lifetime::hearts::Hearts;
 
 type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
@@ -194,7 +196,9 @@ impl Kept {
             Credential::Starting => "starting".to_owned(),
             Credential::Missing { why } => format!("missing: {why}"),
             Credential::Withdrawn { namespace } => format!("withdrawn in {namespace}"),
-            Credential::Token { bearer, serial } => format!("{serial}: {}", bearer.expose()),
+            Credential::Token { bearer, serial, .. } => {
+                format!("{serial}: {}", bearer.expose())
+            }
         }
     }
 }
@@ -216,6 +220,30 @@ async fn deleting_the_secret_withdraws_access_at_once_and_making_it_gives_it_bac
         kept.server.state.lock().unwrap().tokens,
         ["first", "second"]
     );
+}
+
+/// L47: who throws all out deletes the Secret and makes it again in one line, and the watch may tell of the second alone.
+#[tokio::test]
+async fn what_runs_ends_with_its_secret_also_where_another_is_there_at_once() {
+    let mut kept = Kept::new(State::default());
+    assert_eq!(kept.next().await, "1: for first");
+    let config = kube::Config::new("http://127.0.0.1:1/".parse().unwrap());
+    let upstream = Upstream::new(&config, kept.credential.clone(), kept.renew.clone()).unwrap();
+    let withdrawn = upstream.withdrawn();
+    tokio::pin!(withdrawn);
+    assert_eq!(withdrawn.as_mut().now_or_never(), None);
+    // Another token of the same Secret ends nothing.
+    kept.renew.send(1).await.unwrap();
+    assert_eq!(kept.next().await, "2: for first");
+    assert_eq!(withdrawn.as_mut().now_or_never(), None);
+    while kept.server.events.receiver_count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    kept.server.set(Some("second"));
+    assert_eq!(kept.next().await, "3: for second");
+    assert_eq!(withdrawn.as_mut().now_or_never(), Some(()));
+    // What began since then goes on.
+    assert_eq!(upstream.withdrawn().now_or_never(), None);
 }
 
 /// L47, L54: over a connection that is dead no watch ends by itself, and no list is answered.

@@ -312,6 +312,43 @@ fn a_list_over_all_namespaces_leaves_the_keys_out_or_is_refused() {
     );
 }
 
+/// Of a query with more than 10,000 parts, the empty ones among them, Go reads none.
+#[test]
+fn a_selector_among_too_many_parts_counts_for_nothing() {
+    const ALL: &str = "/api/v1/secrets";
+    const ENGINES: &str = "/api/v1/namespaces/flux-system/secrets";
+    const OUT: &str = "fieldSelector=metadata.namespace!=linesman,metadata.namespace!=flux-system,metadata.namespace!=argocd";
+    const OTHERS: &str = "fieldSelector=metadata.name!=flux-system";
+    for (method, path, selector) in [
+        ("GET", ALL, "a"),
+        ("GET", ALL, OUT),
+        ("GET", ENGINES, OTHERS),
+        ("DELETE", ENGINES, OTHERS),
+    ] {
+        for (part, times) in [("&a", 10_000), ("&", 10_000), ("&a", 1_000), ("&", 1_000)] {
+            let said = verdict(method, &format!("{path}?{selector}{}", part.repeat(times)));
+            let shown = said.contains("would show the cluster's private keys");
+            assert!(shown, "{method} {path} {selector} {part} {times}");
+        }
+    }
+    let most = "&a".repeat(PARTS - 1);
+    for (method, path, selector) in [
+        ("GET", ALL, OUT),
+        ("GET", ENGINES, OTHERS),
+        ("DELETE", ENGINES, OTHERS),
+    ] {
+        let target = format!("{path}?{selector}{most}");
+        assert!(passes(method, &target), "{method} {path} {selector}");
+    }
+    // With the selector that is added it is too many, or just as many as are read.
+    let info = classify(&Method::GET, ALL, None).unwrap();
+    let narrowed = |query: &str| check(&Policy::default(), HOMES, &info, Some(query));
+    assert!(narrowed(&format!("a{most}")).is_err());
+    let made = narrowed(&most).unwrap();
+    let runs = still(&Policy::default(), HOMES, &info, made.as_deref());
+    assert_eq!((made.is_some(), runs), (true, Ok(())));
+}
+
 /// W32: Argo CD lives where its owner put it, and its copy of the deploy key with it.
 #[test]
 fn the_deploy_key_of_an_argo_cd_elsewhere_is_left_out_of_lists_there() {

@@ -195,6 +195,7 @@ impl Kept {
         let token = Credential::Token {
             bearer: Secret::new("line-token".to_owned()),
             serial: 1,
+            bound: "uid".to_owned(),
         };
         let (credential, credentials) = watch::channel(token);
         let hearts = Hearts::default();
