@@ -1,6 +1,7 @@
 //! The agent's calls to the API server: each with a deadline, repeated for less than a second, and what becomes of them, for the
 //! gate: counted where they are sent, and `/readyz` beside them.
 
+use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -8,8 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
+use futures_util::Stream;
 use http::{Method, Request, Response};
+use kube::api::Api;
 use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch_objects};
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, Sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower::buffer::BufferLayer;
@@ -34,6 +40,11 @@ const ANSWER: Duration = Duration::from_secs(5);
 const AGAIN: u32 = 3;
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(300);
+/// So many seconds the server is asked to let a watch of [`watched`] last. One that says nothing for 5 s more hangs on a connection that
+/// is dead, and the next one goes on where it stopped (`next_with_idle_timeout` of kube-runtime): with its usual 290 s, what people
+/// change would be heard five minutes late. A time limit for the connection itself would do without the server's word, and end each
+/// watch of a server that sends no bookmarks as an error, after which kube-runtime waits for up to 30 s.
+const LASTS: u32 = 60;
 /// Calls that wait for their turn at the connection.
 const QUEUE: usize = 256;
 
@@ -126,6 +137,17 @@ impl<S> Layer<S> for Calls {
     }
 }
 
+/// The objects of `api` that `only` selects, as they are and as they become.
+pub(super) fn watched<K>(
+    api: Api<K>,
+    only: watcher::Config,
+) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watch_objects(api, only.timeout(LASTS)).default_backoff()
+}
+
 /// Whether it is a watch, whose answer lasts.
 pub(super) fn is_watch<B>(request: &Request<B>) -> bool {
     let query = request.uri().query();
@@ -162,8 +184,8 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Repeats {
     }
 }
 
-/// Gives each call but a watch its deadline, and notes what each reading call comes to at its first try: a repetition says nothing
-/// new of the server, and one that passes does not make it well.
+/// Gives each call its deadline, of a watch for the beginning of its answer alone, and notes what each reading call comes to at its first
+/// try: a repetition says nothing new of the server, and one that passes does not make it well.
 #[derive(Debug, Clone)]
 pub struct Counted<S> {
     inner: S,
@@ -189,13 +211,10 @@ where
         let reads = request.method() == Method::GET && before.is_none();
         let waits = is_watch(&request);
         let (calls, began) = (self.calls.clone(), Instant::now());
-        let end = (!waits).then(|| before.map_or(began, |first| first.0) + LIMIT);
+        let end = before.map_or(began, |first| first.0) + LIMIT;
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let answer = match end {
-                Some(end) => timeout_at(end, answer).await,
-                None => Ok(answer.await),
-            };
+            let answer = timeout_at(end, answer).await;
             if reads {
                 let failed = match &answer {
                     Ok(Ok(response)) => Some(response.status().is_server_error()),
@@ -208,6 +227,7 @@ where
                 }
             }
             let answer = answer.map_err(|_| Late)?.map_err(Into::into)?;
+            let end = (!waits).then_some(end);
             Ok(answer.map(|body| Timely::new(body, end)))
         })
     }

@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::watcher::{Config, Error};
-use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::calls::watched;
 use super::engine::MANAGER;
 use super::enroll;
 use super::gate::Covered;
@@ -85,9 +85,9 @@ impl Covering {
         let kube = &self.context.kube;
         let named = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
         let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), &self.context.namespace);
-        let maps = watcher(maps, named(SCOPE)).default_backoff();
+        let maps = watched(maps, named(SCOPE));
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(kube.clone());
-        let namespaces = watcher(namespaces, Config::default()).default_backoff();
+        let namespaces = watched(namespaces, Config::default());
         let mut all = vec![
             maps.map(|e| e.map(News::Map)).boxed(),
             namespaces.map(|e| e.map(News::Namespace)).boxed(),
@@ -95,7 +95,7 @@ impl Covering {
         for (at, name) in BINDINGS.into_iter().enumerate() {
             // By their names: other bindings are none of the agent's business, nor within its rights.
             let bindings = Api::<RoleBinding>::all(kube.clone());
-            let bindings = watcher(bindings, named(name)).default_backoff();
+            let bindings = watched(bindings, named(name));
             all.push(
                 bindings
                     .map(move |e| e.map(|e| News::Binding(at, e)))

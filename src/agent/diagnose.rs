@@ -75,22 +75,11 @@ impl Diagnosing {
             self.watchdog.send(ask).await.ok()?;
             answer.await.ok()
         };
-        let found = match (
-            timeout(WATCHDOG, asked).await,
-            self.desired.borrow().is_some(),
-        ) {
-            (Ok(Some(rows)), _) => return rows,
-            (_, false) => "has no engine to watch yet: the adoption has not come that far",
-            (_, true) => "does not answer",
-        };
-        let cluster = &self.cluster;
-        vec![Component {
-            works: Verdict::No,
-            fix: format!(
-                "see where the adoption is: linesman cluster show {cluster}; kubectl -n linesman logs deploy/linesman-agent"
-            ),
-            ..row("watchdog", found)
-        }]
+        if let Ok(Some(rows)) = timeout(WATCHDOG, asked).await {
+            return rows;
+        }
+        let rests = self.desired.borrow().as_ref().map(|desired| desired.rests);
+        vec![unanswered(&self.cluster, rests)]
     }
 
     async fn api_server(&self) -> Component {
@@ -173,6 +162,38 @@ impl Diagnosing {
     }
 }
 
+/// What is said of a watchdog that did not answer. `rests`: whether another engine takes the place of its own; none = it has none yet.
+fn unanswered(cluster: &ClusterName, rests: Option<bool>) -> Component {
+    let (works, found, fix) = match rests {
+        None => (
+            Verdict::No,
+            "has no engine to watch yet: the adoption has not come that far".to_owned(),
+            format!(
+                "see where the adoption is: linesman cluster show {cluster}; kubectl -n linesman logs deploy/linesman-agent"
+            ),
+        ),
+        Some(true) => (
+            Verdict::Unknown,
+            "rests: another engine takes this one's place".to_owned(),
+            format!("see how far that is: linesman cluster show {cluster}"),
+        ),
+        // One that stands still is `/livez`' to tell, and is restarted.
+        Some(false) => (
+            Verdict::Unknown,
+            format!(
+                "is at work and did not answer within {} s",
+                WATCHDOG.as_secs()
+            ),
+            format!("ask again; linesman heal list {cluster} says what it does"),
+        ),
+    };
+    Component {
+        works,
+        fix,
+        ..row("watchdog", &found)
+    }
+}
+
 /// What a person does about the step that failed.
 fn next(step: crate::ssh::Step) -> &'static str {
     use crate::ssh::Step;
@@ -206,6 +227,36 @@ fn row(name: &str, found: &str) -> Component {
 mod tests {
     use super::*;
     use crate::ssh::Step;
+
+    /// An engine that is replaced is not watched, and a step may take longer than the question: nothing is wrong with the adoption.
+    #[test]
+    fn a_watchdog_that_rests_or_is_at_work_is_not_called_broken() {
+        let cluster = "eu1".parse().unwrap();
+        let said = [None, Some(true), Some(false)].map(|rests| {
+            let row = unanswered(&cluster, rests);
+            (row.works, row.found, row.fix)
+        });
+        let expected = [
+            (
+                Verdict::No,
+                "has no engine to watch yet: the adoption has not come that far",
+                "see where the adoption is: linesman cluster show eu1; kubectl -n linesman logs deploy/linesman-agent",
+            ),
+            (
+                Verdict::Unknown,
+                "rests: another engine takes this one's place",
+                "see how far that is: linesman cluster show eu1",
+            ),
+            (
+                Verdict::Unknown,
+                "is at work and did not answer within 5 s",
+                "ask again; linesman heal list eu1 says what it does",
+            ),
+        ];
+        let texts =
+            |(works, found, fix): (Verdict, &str, &str)| (works, found.to_owned(), fix.to_owned());
+        assert_eq!(said, expected.map(texts));
+    }
 
     /// F26: a diagnosis and the heal of the same fault send people the same way.
     #[test]

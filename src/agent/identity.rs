@@ -17,10 +17,12 @@ const DEPLOY: &str = "deploy";
 const DEPLOY_PUBLIC: &str = "deploy.pub";
 const NEXT_IDENTITY: &str = "identity.next";
 const NEXT_DEPLOY: &str = "deploy.next";
-/// Present while the hub knows another identity of this cluster, which was lost here.
+/// Set while the hub knows another identity of this cluster, which was lost here.
 const LOST: &str = "identity.lost";
-/// Present while the hub may hold other deploy keys of this cluster beside the present one.
+/// Set while the hub may hold other deploy keys of this cluster beside the present one.
 const UNSETTLED: &str = "deploy.unsettled";
+/// What a mark says that is not set.
+const UNSET: &[u8] = b"false";
 
 /// The data of a Secret.
 pub type SecretData = BTreeMap<String, Vec<u8>>;
@@ -96,8 +98,8 @@ impl Identity {
             // A garbled successor is made anew: nobody has begun to rely on it.
             next_identity: pair(NEXT_IDENTITY),
             next_deploy: pair(NEXT_DEPLOY),
-            unsettled: data.contains_key(UNSETTLED),
-            lost: data.contains_key(LOST),
+            unsettled: is_set(data, UNSETTLED),
+            lost: is_set(data, LOST),
         })
     }
 
@@ -124,10 +126,11 @@ impl Identity {
                 data.insert(key.to_owned(), private(next)?);
             }
         }
+        // A mark is never left out: a Secret that was created by POST keeps what a later server-side apply does not name.
+        // Another value is taken over.
         for (key, is) in [(UNSETTLED, self.unsettled), (LOST, self.lost)] {
-            if is {
-                data.insert(key.to_owned(), b"true".to_vec());
-            }
+            let value: &[u8] = if is { b"true" } else { UNSET };
+            data.insert(key.to_owned(), value.to_vec());
         }
         Ok(data)
     }
@@ -174,6 +177,11 @@ impl Identity {
 fn pair(data: &SecretData, key: &str) -> Option<KeyPair> {
     let text = std::str::from_utf8(data.get(key)?).ok()?;
     KeyPair::from_openssh(text).ok()
+}
+
+/// An agent of before left out the marks that are not set.
+fn is_set(data: &SecretData, mark: &str) -> bool {
+    data.get(mark).is_some_and(|value| value != UNSET)
 }
 
 /// base64url: the deploy key's word for an identity that takes the place of one that was lost.

@@ -43,6 +43,8 @@ const SPACING: Duration = Duration::from_secs(5);
 const LONGEST: usize = 900;
 const READOPT: &str = "apply the adoption YAML again: 'linesman cluster readopt'";
 const CALL: Duration = Duration::from_secs(10);
+/// Steps that are written down for one heal.
+const MAX_STEPS: usize = 40;
 
 /// What the keeper of the agent's own objects needs.
 pub(super) struct Keeping {
@@ -84,6 +86,16 @@ enum Kept {
     /// The API server gives nobody more rights than he has.
     Forbidden(String),
     Failed(String),
+}
+
+impl Kept {
+    /// In a record.
+    fn outcome(&self) -> &str {
+        match self {
+            Self::AsWanted | Self::Applied => "ok",
+            Self::Forbidden(error) | Self::Failed(error) => error,
+        }
+    }
 }
 
 impl Keeping {
@@ -210,15 +222,17 @@ impl Keeping {
             open.insert(id.clone(), record);
         }
         let kept = self.apply(id, wanted).await;
-        let outcome = match &kept {
-            Kept::AsWanted | Kept::Applied => "ok",
-            Kept::Forbidden(error) | Kept::Failed(error) => {
-                warn!(object = %id, error, "own object not mended");
-                error
-            }
-        };
-        if let Some(record) = open.get_mut(id) {
-            noted(record, live.is_none(), outcome, clock::now());
+        let fails = matches!(kept, Kept::Forbidden(_) | Kept::Failed(_));
+        if fails {
+            let error = kept.outcome();
+            warn!(object = %id, error, "own object not mended");
+        }
+        if let Some(record) = open.get_mut(id)
+            && noted(record, live.is_none(), &kept, clock::now())
+            && fails
+        {
+            // What stays open for that is told with what was tried, and who can help.
+            self.tell(record.clone()).await;
         }
         if matches!(kept, Kept::Applied) {
             // Applied is not yet as wanted: it is read again.
@@ -272,6 +286,9 @@ impl Keeping {
             {
                 Kept::Forbidden(brief(&status.message))
             }
+            Ok(Err(kube::Error::Api(status))) if !status.message.is_empty() => {
+                Kept::Failed(brief(&status.message))
+            }
             Ok(Err(error)) => Kept::Failed(brief(&error.to_string())),
             Err(_) => Kept::Failed("no answer in time".to_owned()),
         }
@@ -313,19 +330,23 @@ fn opened(finding: &Finding, now: OffsetDateTime) -> HealRecord {
     }
 }
 
-/// One step; the same again is not written down.
-fn noted(record: &mut HealRecord, missing: bool, outcome: &str, now: OffsetDateTime) {
+/// One step; the same again is not written down. Whether it was.
+fn noted(record: &mut HealRecord, missing: bool, kept: &Kept, now: OffsetDateTime) -> bool {
     let at = clock::rfc3339(now);
     record.acted_at.get_or_insert_with(|| at.clone());
-    if record
-        .steps
-        .last()
-        .is_some_and(|last| last.outcome == outcome)
-    {
-        return;
+    let outcome = kept.outcome();
+    let again = record.steps.iter().any(|step| step.outcome == outcome);
+    if again || record.steps.len() >= MAX_STEPS {
+        return false;
     }
-    if outcome != "ok" {
-        READOPT.clone_into(&mut record.next);
+    match kept {
+        Kept::AsWanted | Kept::Applied => {}
+        Kept::Forbidden(_) => READOPT.clone_into(&mut record.next),
+        Kept::Failed(error) => {
+            record.next = format!(
+                "ask whoever runs the cluster's API server, or the admission webhook that is named, why it is not taken: {error}"
+            );
+        }
     }
     record.steps.push(HealStep {
         action: if missing { "create" } else { "apply" }.to_owned(),
@@ -333,6 +354,7 @@ fn noted(record: &mut HealRecord, missing: bool, outcome: &str, now: OffsetDateT
         at,
         outcome: outcome.to_owned(),
     });
+    true
 }
 
 fn brief(text: &str) -> String {
@@ -340,31 +362,4 @@ fn brief(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_that_fails_again_and_again_is_written_down_once_with_the_way_out() {
-        let id = ObjectId::new(Kind::ClusterRole, "", "linesman-agent");
-        let finding = Finding::new(Class::AgentDrift, &id, "differs at /rules");
-        let now = clock::parse_rfc3339("2026-01-01T00:00:00Z").unwrap();
-        let mut record = opened(&finding, now);
-        assert_eq!((record.number, record.result), (49, HealResult::Open));
-        for _ in 0..3 {
-            noted(
-                &mut record,
-                false,
-                "attempting to grant extra privileges",
-                now,
-            );
-        }
-        noted(&mut record, false, "ok", now);
-        let steps: Vec<&str> = record.steps.iter().map(|s| s.outcome.as_str()).collect();
-        assert_eq!(steps, ["attempting to grant extra privileges", "ok"]);
-        assert!(
-            record.next.contains("linesman cluster readopt"),
-            "{record:?}"
-        );
-        assert_eq!(record.acted_at.as_deref(), Some("2026-01-01T00:00:00.000Z"));
-    }
-}
+mod tests;

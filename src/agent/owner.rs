@@ -9,13 +9,13 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch_objects};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::calls::watched;
 use super::enroll;
 use super::gate::policy::{CONFIG_MAP, Policy};
 use crate::agent::News;
@@ -38,7 +38,7 @@ pub(super) async fn keep(
 ) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(context.kube.clone(), &context.namespace);
     let only = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
-    let mut events = watch_objects(maps, only).default_backoff().boxed();
+    let mut events = watched(maps, only).boxed();
     let over = async {
         stop.cancelled().await;
         publish.closed().await;

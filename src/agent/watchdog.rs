@@ -262,6 +262,7 @@ impl Watchdog {
             let again = self.heed(cut, "records and reports") || next != Next::Wait;
             // However long there is something to do, what the hub wants is heard.
             if again && !self.desired.has_changed().unwrap_or(true) {
+                self.answer_waiting((&install, &observed, &plan));
                 continue;
             }
             let wake = self.wake(&plan);

@@ -1,6 +1,9 @@
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
 use tower::service_fn;
 
 use super::*;
@@ -119,7 +122,7 @@ fn silent(begins: bool) -> kube::Client {
 
 /// No part of the agent waits for ever, whether it thought of a deadline or not; what is to last lasts.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_never_answered_ends_and_a_watch_does_not() {
+async fn a_call_that_is_never_answered_ends_and_a_watch_that_began_does_not() {
     let long = LIMIT * 60;
     for begins in [false, true] {
         let kube = silent(begins);
@@ -129,8 +132,11 @@ async fn a_call_that_is_never_answered_ends_and_a_watch_does_not() {
             assert!(matches!(answer, Ok(Err(_))), "{method} {begins}");
             assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs(), "{method}");
         }
+        let began = Instant::now();
         let watch = send(&kube, Method::GET, "/api/v1/pods?limit=1&watch=true");
-        assert!(timeout(long, watch).await.is_err(), "{begins}");
+        assert_eq!(timeout(long, watch).await.is_err(), begins);
+        let lasted = if begins { long } else { LIMIT };
+        assert_eq!(began.elapsed().as_secs(), lasted.as_secs(), "{begins}");
     }
 }
 
@@ -185,4 +191,36 @@ async fn repetitions_share_the_time_of_the_first_try() {
     assert!(format!("{:#}", anyhow::Error::from(error)).contains(late));
     let took = (began.elapsed().as_secs(), asked.load(Ordering::Relaxed));
     assert_eq!(took, (LIMIT.as_secs(), 2));
+}
+
+/// W5: what the owner says is heard although the connection of its watch died without a word.
+#[tokio::test(start_paused = true)]
+async fn a_watch_over_a_dead_connection_is_begun_anew_after_a_minute() {
+    let start = Instant::now();
+    let began = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&began);
+    let server = service_fn(move |request: Request<Body>| {
+        let body = if is_watch(&request) {
+            seen.lock().unwrap().push(start.elapsed().as_secs());
+            let silence = futures_util::stream::pending::<Result<Bytes, BoxError>>();
+            axum::body::Body::from_stream(silence)
+        } else {
+            let list = json!({
+                "kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": [],
+            });
+            axum::body::Body::from(list.to_string())
+        };
+        async { Ok::<_, BoxError>(Response::new(body)) }
+    });
+    let stack = ClientBuilder::new(server, "linesman");
+    let kube = Calls::default().around(stack).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(kube, "linesman");
+    let mut events = pin!(watched(maps, watcher::Config::default()));
+    let hears = async {
+        while let Some(event) = events.next().await {
+            assert!(event.is_ok(), "{event:?}");
+        }
+    };
+    drop(timeout(Duration::from_secs(200), hears).await);
+    assert_eq!(*began.lock().unwrap(), [0, 65, 130, 195]);
 }

@@ -39,6 +39,28 @@ fn a_rotation_survives_the_secret_at_each_of_its_points() {
     assert!(Identity::from_data(&data).unwrap().next_deploy.is_none());
 }
 
+/// H14: what is left out of an apply stays in a Secret that was created by POST, and the identity would be lost for ever.
+#[test]
+fn a_mark_is_written_whether_it_is_set_or_not() {
+    for [unsettled, lost] in [[false, false], [true, false], [false, true], [true, true]] {
+        let keys = Identity {
+            unsettled,
+            lost,
+            ..pairs()
+        };
+        let data = keys.to_data(&cluster()).unwrap();
+        let written = [UNSETTLED, LOST].map(|mark| String::from_utf8(data[mark].clone()).unwrap());
+        assert_eq!(written, [unsettled.to_string(), lost.to_string()]);
+        let back = Identity::from_data(&data).unwrap();
+        assert_eq!([back.unsettled, back.lost], [unsettled, lost]);
+        assert!(keys.same_as(&data));
+    }
+    // As an agent of before wrote it.
+    let mut data = pairs().to_data(&cluster()).unwrap();
+    data.retain(|key, _| ![UNSETTLED, LOST].contains(&key.as_str()));
+    assert!(pairs().same_as(&data));
+}
+
 #[test]
 fn a_garbled_secret_counts_as_missing() {
     let whole = pairs().to_data(&cluster()).unwrap();

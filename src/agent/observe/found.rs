@@ -121,6 +121,18 @@ impl Found {
         });
     }
 
+    /// Whether an object of a list as of this resourceVersion is older than it was known to be by then: the API server's store was put
+    /// back from a backup since, be it with numbers that were set ahead for that (`etcdutl snapshot restore --bump-revision`).
+    pub(super) fn belies(&self, seen: &Observed, at: u64) -> bool {
+        let Self::Objects(_, listed, _) = self else {
+            return false;
+        };
+        listed.iter().any(|(id, live)| {
+            let there = seen.objects.get(id).filter(|there| there.uid == live.uid);
+            there.is_some_and(|there| live.version < there.version && there.version <= at)
+        })
+    }
+
     /// Takes over what a watch told of since the moment that the list is of.
     fn yield_to(&mut self, seen: &Observed, newer: &Newer) {
         match self {
@@ -170,6 +182,20 @@ impl Found {
         view.0.send_if_modified(|seen| {
             self.yield_to(seen, newer);
             self.replace(seen, (answer, now), newer)
+        });
+    }
+
+    /// The same where the store was put back from a backup: what was known of the kind is of a time that never was, however new it
+    /// seems.
+    pub(super) fn put_anew(self, view: &View) {
+        let now = clock::now();
+        view.0.send_if_modified(|seen| {
+            if let Self::Objects(kind, ..) = &self {
+                seen.objects.retain(|id, _| id.kind != *kind);
+                seen.buried.retain(|id, _| id.kind != *kind);
+            }
+            self.replace(seen, (Answer::Whole, now), &Newer::default());
+            true
         });
     }
 

@@ -13,7 +13,7 @@ use futures_util::stream::BoxStream;
 use kube::api::{Api, DynamicObject, WatchEvent, WatchParams};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::found::Newer;
 use super::{View, found};
@@ -31,6 +31,10 @@ use starts::{End, Starts};
 const RELIST: Duration = Duration::from_secs(66);
 /// The API server closes watches by itself after 290 s; it is asked to, so that both ends agree.
 const WATCH_SECONDS: u32 = 290;
+/// A watch may say nothing for so long where the API server sends bookmarks; where it does not, for the server's own time and a little
+/// more. After that its connection is dead, which nobody says: a node that is gone closes none.
+const SILENT: Duration = Duration::from_secs(90);
+const OVERDUE: Duration = Duration::from_secs(295);
 const CALL: Duration = Duration::from_secs(20);
 /// A full list this often, whatever the watch says; also of what is far from sudden.
 const SELDOM: Duration = Duration::from_mins(5);
@@ -92,6 +96,8 @@ impl Scope {
             floor: 0,
             resume: None,
             events: None,
+            silent_at: Instant::now(),
+            marks: false,
             newer: None,
             starts: Starts::new(Instant::now()),
             failures: 0,
@@ -116,6 +122,13 @@ impl Scope {
             done = done => Some(done),
             event = next(&mut place.events), if place.hears() => {
                 self.hear(view, place, event).await;
+                None
+            }
+            () = sleep_until(place.silent_at), if place.hears() => {
+                debug!(what = ?self.what, "watch is silent");
+                // Nor does a server send any where nothing happens that it hears of.
+                place.marks = false;
+                place.ended(End::Broken);
                 None
             }
             () = sleep_until(place.starts.next), if self.begins(place) => {
@@ -146,6 +159,7 @@ impl Scope {
                 });
             }
             Some(Ok(WatchEvent::Bookmark(mark))) => {
+                place.marks = true;
                 place.at(Some(mark.metadata.resource_version));
                 found::confirmed(self.what, view);
                 place.relist_at = spread(self.every()).min(place.whole_by);
@@ -172,6 +186,7 @@ impl Scope {
             Ok(Ok(events)) => {
                 place.events = Some(events.boxed());
                 place.starts.begun(Instant::now());
+                place.listen();
             }
             Ok(Err(error)) => {
                 debug!(what = ?self.what, %error, "watch failed");
@@ -205,20 +220,31 @@ impl Scope {
     /// Whether the watch can go on from here.
     async fn relist(&self, view: &View, place: &mut Place) -> bool {
         place.failures = place.failures.saturating_add(1);
-        let follows = self.follows(place);
+        let (follows, told) = (self.follows(place), place.told());
         let listed = self.listed(view, place).await;
         let newer = place.newer.take().unwrap_or_default();
         match listed {
             Listed::Whole(found, version) => {
-                let at = version.parse().unwrap_or_default();
-                found.put_beside(view, Answer::Whole, &newer.after(at));
+                let at: u64 = version.parse().unwrap_or_default();
+                // The lists are as of now, and never of a time before what was told already.
+                let undone = at > 0 && at < told || found.belies(&view.0.borrow(), at);
+                if undone {
+                    warn!(what = ?self.what, told, at, "the API server has an earlier state than it had; what was known gives way");
+                    found.put_anew(view);
+                } else {
+                    found.put_beside(view, Answer::Whole, &newer.after(at));
+                }
                 if let What::Objects(kind) = self.what {
                     found::listed(view, kind, at);
                 }
                 place.floor = at;
                 place.failures = 0;
                 place.whole_by = spread(SELDOM);
-                if !follows {
+                if undone {
+                    // It would wait for numbers that come again only after many other changes.
+                    place.events = None;
+                }
+                if undone || !follows {
                     place.resume = Some(version);
                 }
                 // A watch that lost its place meanwhile goes on from another list, which is due then.
@@ -339,6 +365,10 @@ struct Place {
     /// Where the next watch goes on; none = only a list tells.
     resume: Option<String>,
     events: Option<Events>,
+    /// When the watch counts as dead, unless it tells something before.
+    silent_at: Instant,
+    /// Whether the API server sends bookmarks: one came, and no watch was silent since.
+    marks: bool,
     /// What the watch has told of since the list began that runs now beside it.
     newer: Option<Newer>,
     starts: Starts,
@@ -350,6 +380,18 @@ impl Place {
     /// Whether the watch may be read on.
     fn hears(&self) -> bool {
         self.events.is_some() && !self.newer.as_ref().is_some_and(Newer::is_full)
+    }
+
+    /// From now on the watch has its time to tell something.
+    fn listen(&mut self) {
+        let silence = if self.marks { SILENT } else { OVERDUE };
+        self.silent_at = Instant::now() + silence;
+    }
+
+    /// Up to which resourceVersion the server has told what there is.
+    fn told(&self) -> u64 {
+        let resume = self.resume.as_deref().and_then(|at| at.parse().ok());
+        self.floor.max(resume.unwrap_or_default())
     }
 
     fn note(&mut self, live: &DynamicObject, there: bool) {
@@ -374,6 +416,7 @@ impl Place {
 
     fn at(&mut self, version: Option<String>) {
         self.starts.heard();
+        self.listen();
         if version.is_some() {
             self.resume = version;
         }

@@ -7,7 +7,20 @@ use crate::agent::plan::{Observed, Plan, diagnosis, ownership};
 use crate::clock;
 use crate::wire::api::Component;
 
+/// Questions between two rounds.
+const AT_ONCE: usize = 4;
+
 impl Watchdog {
+    /// Answers those who wait, where the next round follows at once.
+    pub(super) fn answer_waiting(&mut self, of: (&Install, &Observed, &Plan)) {
+        for _ in 0..AT_ONCE {
+            let Ok(question) = self.questions.try_recv() else {
+                return;
+            };
+            self.answer(question, of);
+        }
+    }
+
     pub(super) fn answer(
         &self,
         question: Question,

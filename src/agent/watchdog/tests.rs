@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use tokio::time::advance;
 
 use super::*;
@@ -16,6 +17,7 @@ use crate::agent::lease::Candidate;
 use crate::agent::plan::Class;
 use crate::agent::plan::retry::Complaint;
 use crate::agent::plan::state::{HostKeys, OwnLook};
+use crate::agent::plan::tests::install_of;
 use crate::bundle::ObjectId;
 use crate::lifetime::hearts::{Hearts, STILL};
 use crate::manifests::{EngineNamespaces, OPEN_HEALS_MAP, scope::Extent};
@@ -210,4 +212,21 @@ async fn a_watchdog_that_stands_still_is_missed_and_an_idle_one_is_not() {
     assert_eq!(idle.hearts.say(), None);
     let said = stuck.hearts.say().unwrap_or_default();
     assert!(said.starts_with("task watchdog is stuck for"), "{said}");
+}
+
+/// Rounds may follow each other for a long time: who asks how it is does not wait for their end.
+#[tokio::test]
+async fn questions_are_answered_between_two_rounds() {
+    let (asking, questions) = mpsc::channel(2);
+    let mut watchdog = watchdog();
+    watchdog.questions = questions;
+    let (install, observed) = (install_of(EngineKind::Flux), Observed::default());
+    let plan = plan::plan(clock::now(), &install, &observed, &watchdog.history);
+    let (asked, mut answer) = oneshot::channel();
+    asking.send(asked).await.unwrap();
+    watchdog.answer_waiting((&install, &observed, &plan));
+    let rows = answer.try_recv().unwrap();
+    assert!(rows.iter().any(|row| row.name == "watchdog"), "{rows:?}");
+    // Nobody is waited for.
+    watchdog.answer_waiting((&install, &observed, &plan));
 }

@@ -112,6 +112,10 @@ fn lost_without_an_agent(world: &World, loss: Loss) {
         recovered.0.len() == 1 && recovered.0 != before.0,
         "{recovered:?}"
     );
+    // Else each later start would recover it once more.
+    until("the mark of the loss is gone", seconds(30), || {
+        pairs(world).is_some_and(|keys| !keys.lost)
+    });
     world.function(seconds(60));
 }
 

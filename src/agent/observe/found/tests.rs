@@ -139,3 +139,34 @@ fn of_witnesses_over_the_bound_it_is_known_what_their_controller_did_for_them() 
     Found::nothing(What::Witnesses(kind)).put(&view, Answer::Whole);
     assert_eq!(crowd(), None);
 }
+
+#[test]
+fn a_list_belies_only_what_was_known_by_its_moment() {
+    let service = |uid: &str, version: u64| {
+        let live = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "a", "namespace": "flux-system", "uid": uid, "resourceVersion": version.to_string()},
+        });
+        let live = project::object(Kind::Service, serde_json::from_value(live).unwrap());
+        (ObjectId::new(Kind::Service, "flux-system", "a"), live)
+    };
+    let (id, live) = service("u", 4_800);
+    let seen = Observed {
+        objects: [(id, Arc::new(live))].into(),
+        ..Observed::default()
+    };
+    for (uid, version, at, belied) in [
+        ("u", 900, 5_000, true),
+        ("u", 900, 4_800, true),
+        // A watch, or the answer to a write, told of it after the moment of the list.
+        ("u", 900, 4_799, false),
+        ("u", 4_800, 5_000, false),
+        ("u", 4_900, 5_000, false),
+        // Made anew.
+        ("v", 900, 5_000, false),
+    ] {
+        let listed = vec![service(uid, version)];
+        let found = Found::Objects(Kind::Service, listed, BTreeSet::new());
+        assert_eq!(found.belies(&seen, at), belied, "{uid} {version} {at}");
+    }
+}

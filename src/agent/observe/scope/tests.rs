@@ -17,6 +17,7 @@ use crate::agent::plan::{Observed, project};
 use crate::wire::api::EngineKind;
 
 mod pages;
+mod undone;
 
 fn refusing() -> kube::Client {
     let service = tower::service_fn(|_: Request<kube::client::Body>| async {
@@ -388,6 +389,12 @@ enum Watches {
     Ends,
     /// Each ends after its time.
     Last,
+    /// Each says nothing and has no end.
+    Deaf,
+    /// The same after a bookmark.
+    Falls,
+    /// The same, and after the first one there are no bookmarks any more.
+    FallsOnce,
 }
 
 /// An hour with such watches of Services: when each list and each watch began, in milliseconds.
@@ -402,6 +409,7 @@ async fn begun(watches: Watches) -> (Vec<u128>, Vec<u128>) {
         let list = if watch { &mut told.1 } else { &mut told.0 };
         list.push(at);
         assert!(list.len() < 20_000, "it goes round and round");
+        let first = list.len() == 1;
         let status = |code: u16| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
         let (code, body) = match watches {
             _ if !watch => {
@@ -418,6 +426,16 @@ async fn begun(watches: Watches) -> (Vec<u128>, Vec<u128>) {
                 let end = tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.into()));
                 let silence = futures_util::stream::pending::<Result<Bytes, Infallible>>();
                 (200, Body::from_stream(silence.take_until(end)))
+            }
+            Watches::Deaf | Watches::Falls | Watches::FallsOnce => {
+                let mark = json!({"type": "BOOKMARK", "object": {"kind": "Service", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}});
+                let marks = watches == Watches::Falls || watches == Watches::FallsOnce && first;
+                let mark = marks.then(|| Bytes::from(format!("{mark}\n")));
+                let marks = futures_util::stream::iter(mark.map(Ok::<_, Infallible>));
+                (
+                    200,
+                    Body::from_stream(marks.chain(futures_util::stream::pending())),
+                )
             }
         };
         let answer = Response::builder().status(code).body(body).unwrap();
@@ -476,4 +494,24 @@ async fn a_watch_that_ended_after_its_time_is_begun_anew_at_once() {
     let times = began.iter().map(|at| at / 1_000);
     let expected: Vec<u128> = (0..13).map(|n| n * u128::from(WATCH_SECONDS)).collect();
     assert_eq!(times.collect::<Vec<_>>(), expected);
+}
+
+/// W5: a node that goes, or a firewall that forgets, ends no connection: nothing comes over it any more, and the watch that
+/// hangs on it is given up. W23: a server that sends no bookmarks any more is not asked more often for that.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_begun_anew() {
+    for (watches, [first, then], most) in [
+        (Watches::Deaf, [OVERDUE, OVERDUE], 13),
+        (Watches::Falls, [SILENT, SILENT], 40),
+        (Watches::FallsOnce, [SILENT, OVERDUE], 13),
+    ] {
+        let (_, began) = begun(watches).await;
+        assert_eq!(began.len(), most, "{watches:?}");
+        let pauses = began.windows(2).map(|two| two[1] - two[0]);
+        for (at, pause) in pauses.enumerate() {
+            let silence = if at == 0 { first } else { then };
+            let over = pause - silence.as_millis();
+            assert!((200..=410).contains(&over), "{watches:?} {over}");
+        }
+    }
 }
