@@ -95,9 +95,11 @@ pub async fn run(
     let mut attempt = 0;
     while !stop.is_cancelled() {
         recovered(config.keys.clone(), &line, &stop).await;
+        // Of one that has ended nothing is held: a hub that is told so ends what it still takes for running there.
+        held = held.filter(|line| !line.is_over());
         let used = config.keys.borrow().identity.public();
-        let known = config.hub.borrow().clone();
-        let way = config.proxy.borrow().clone();
+        let mut known = config.hub.borrow().clone();
+        let mut way = config.proxy.borrow().clone();
         let dialled = Box::pin(dial::dial(
             &config,
             held.as_ref(),
@@ -120,13 +122,15 @@ pub async fn run(
                     () = replaced(config.keys.clone(), used) => Kept::OtherKey,
                     never = followed(config.hub.clone(), known.keyset.clone(), &line) => match never {},
                 };
+                // What changed while it was up hurries nobody now: the wait spreads the agents, and leaves another one its line.
+                (known, way) = (config.hub.borrow().clone(), config.proxy.borrow().clone());
                 held = Some(up.line);
                 let (wait, next_attempt) = next(kept, attempt, &line);
                 attempt = next_attempt;
                 (wait, true)
             }
             Err(error) => {
-                held = held.filter(|line| !is_over(line));
+                held = held.filter(|line| !line.is_over());
                 failed(&line, held.is_some(), attempt, &error);
                 let wait = wait::after_failure(&error, attempt, clock::unit());
                 attempt = attempt.saturating_add(1);
@@ -334,11 +338,6 @@ fn next(kept: Kept, attempt: u32, state: &watch::Sender<LinkState>) -> (Duration
         }
         Kept::Stopped => (Duration::ZERO, 0),
     }
-}
-
-fn is_over(line: &Line) -> bool {
-    use futures_util::FutureExt as _;
-    line.closed().now_or_never().is_some()
 }
 
 fn down(state: &watch::Sender<LinkState>, attempt: u32, ended: &Ended) {

@@ -58,6 +58,8 @@ pub struct Timing {
     pub again: Duration,
     /// A line without streams ends after this.
     pub idle: Duration,
+    /// What runs when the replica stops has this long.
+    pub drain: Duration,
 }
 
 impl Default for Timing {
@@ -67,6 +69,7 @@ impl Default for Timing {
             open: Duration::from_secs(5),
             again: Duration::from_secs(2),
             idle: Duration::from_mins(10),
+            drain: Duration::from_mins(10),
         }
     }
 }
@@ -80,7 +83,7 @@ pub enum PeerError {
     Dial(String),
     #[error("the replica does not answer")]
     Late,
-    /// The owner's word, or what became of the line to it.
+    /// The owner's word, or why the line to it takes no more streams now.
     #[error(transparent)]
     Line(#[from] LineError),
 }
@@ -140,14 +143,16 @@ impl Peers {
     }
 
     /// Who the other replicas are from now on; nobody else is let in. Those that are missing open no more streams here,
-    /// and none are opened there; what runs goes on.
+    /// and none are opened there; what runs goes on for as long as it likes: a database that was away for a moment has
+    /// left nobody a lease.
     pub fn know(&self, peers: Vec<Peer>) {
         let mut ways = self.inner.lock();
         ways.retain(|id, way| {
             let gone = peers.iter().all(|peer| peer.id != *id);
             if gone {
                 for line in &way.lines {
-                    line.goaway(Code::None, Duration::ZERO, owner::DRAIN, "the replica left");
+                    let (at_once, endless) = (Duration::ZERO, Duration::MAX);
+                    line.goaway(Code::None, at_once, endless, "the replica left");
                 }
             }
             !gone
@@ -179,12 +184,21 @@ impl Peers {
         // Its own dial may wait for others'.
         let line = timeout(self.inner.timing.open, self.line(replica)).await;
         let line = line.map_err(|_| PeerError::Late)??;
-        let mut stream = line.open(kind, class, Bytes::from(meta)).await?;
+        let mut stream = match line.open(kind, class, Bytes::from(meta)).await {
+            Ok(stream) => stream,
+            // It drains, or is over, since it was found here.
+            Err(error) if error.code == Code::LineLost || !line.takes_streams() => {
+                return Err(lost());
+            }
+            Err(error) => return Err(error.into()),
+        };
         // Before the owner has said so the request is not begun: what it refuses may go another way, be there a body or not.
         let opened = timeout(self.inner.timing.open, stream.read_u8()).await;
         match opened {
             Ok(Ok(OPENED)) => Ok(stream),
             Ok(Ok(_)) => Err(LineError::new(Code::Protocol, "not what an owner says").into()),
+            // Of the line of the agent nothing was said.
+            Ok(Err(_)) if line.is_over() => Err(lost()),
             Ok(Err(error)) => Err(stream
                 .failure()
                 .unwrap_or_else(|| LineError::new(Code::Protocol, error.to_string()))
@@ -214,6 +228,11 @@ impl Peers {
     }
 }
 
+/// A line to the replica that is no more: the next one leads there as well.
+fn lost() -> PeerError {
+    PeerError::Dial("the line to it was lost".to_owned())
+}
+
 enum Found {
     Line(Line),
     Dialling(watch::Receiver<()>),
@@ -226,12 +245,17 @@ impl Inner {
         let now = Instant::now();
         let mut ways = self.lock();
         let way = ways.entry(replica.to_owned()).or_default();
-        if let Some((_, error)) = way.failed.as_ref().filter(|(until, _)| *until > now) {
-            return Err(error.clone());
-        }
+        let failed = way.failed.as_ref().filter(|(until, _)| *until > now);
+        let failed = failed.map(|(_, error)| error.clone());
         way.lines.retain(Line::takes_streams);
         let load = |line: &&Line| line.facts().live;
         let best = way.lines.iter().min_by_key(load).cloned();
+        match (failed, &best) {
+            // What failed is the dial of one more, which is a wish.
+            (Some(PeerError::Dial(_)), Some(line)) => return Ok(Found::Line(line.clone())),
+            (Some(error), _) => return Err(error),
+            (None, _) => {}
+        }
         let crowded = best.as_ref().is_none_or(|line| load(&line) >= CROWDED);
         if crowded && way.dialling.is_none() && way.lines.len() < MAX_LINES {
             let (done, dialling) = watch::channel(());
@@ -240,10 +264,11 @@ impl Inner {
                 peer,
                 done,
             };
-            self.dials
-                .try_send(job)
-                .map_err(|_| PeerError::Dial("no line is made to it now".to_owned()))?;
-            way.dialling = Some(dialling);
+            if self.dials.try_send(job).is_ok() {
+                way.dialling = Some(dialling);
+            } else if best.is_none() {
+                return Err(PeerError::Dial("no line is made to it now".to_owned()));
+            }
         }
         match (best, &way.dialling) {
             (Some(line), _) => Ok(Found::Line(line)),

@@ -217,6 +217,11 @@ impl Line {
             .unwrap_or_else(|| run::lost("the line ended"))
     }
 
+    /// Whether it has ended; so by the time that a stream fails with it. `LINE_LOST` of a stream alone may be the word of the peer.
+    pub fn is_over(&self) -> bool {
+        self.shared.phase.borrow().ended.is_some()
+    }
+
     /// False from the first GOAWAY on.
     pub fn takes_streams(&self) -> bool {
         let phase = self.shared.phase.borrow();

@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{Inner, Peer, PeerError, SOON, owner, pin};
+use super::{Inner, Peer, PeerError, SOON, Timing, pin};
 use crate::clock::{self, Steady};
 use crate::tcp;
 use crate::tunnel::Line;
@@ -65,7 +65,17 @@ pub(super) async fn run(job: Job, stop: CancellationToken) {
     tokio::pin!(running);
     let ended = tokio::select! {
         ended = &mut running => ended,
-        () = idle(&line, peers.timing.idle, &stop) => running.await,
+        () = idle(&line, &peers.timing, &stop) => {
+            let drained = timeout(peers.timing.drain, &mut running).await;
+            if drained.is_err() {
+                // One to a replica that had left drains without an end of its own.
+                line.close(Code::Draining, "the time to drain is over");
+            }
+            match drained {
+                Ok(ended) => ended,
+                Err(_) => running.await,
+            }
+        }
     };
     if let Some(way) = peers.lock().get_mut(&peer.id) {
         way.lines.retain(Line::takes_streams);
@@ -103,11 +113,11 @@ async fn dial(peers: &Inner, peer: &Peer) -> anyhow::Result<Socket> {
 }
 
 /// Completes when nobody has used the line for long, or the hub stops: both let it end when it is empty.
-async fn idle(line: &Line, limit: Duration, stop: &CancellationToken) {
+async fn idle(line: &Line, timing: &Timing, stop: &CancellationToken) {
     let mut opened = line.facts().opened;
     let unused = async {
         loop {
-            sleep(limit).await;
+            sleep(timing.idle).await;
             let facts = line.facts();
             if facts.live == 0 && facts.opened == opened {
                 return;
@@ -116,9 +126,9 @@ async fn idle(line: &Line, limit: Duration, stop: &CancellationToken) {
         }
     };
     tokio::select! {
-        () = unused => line.goaway(Code::None, Duration::ZERO, owner::DRAIN, "unused"),
+        () = unused => line.goaway(Code::None, Duration::ZERO, timing.drain, "unused"),
         () = stop.cancelled() => {
-            line.goaway(Code::Draining, Duration::ZERO, owner::DRAIN, "the hub stops");
+            line.goaway(Code::Draining, Duration::ZERO, timing.drain, "the hub stops");
         }
     }
 }

@@ -25,8 +25,6 @@ use crate::tunnel::splice::splice;
 use crate::tunnel::{Incoming, LineError, Stream};
 use crate::wire::frame::{Code, Frame, Kind};
 
-/// What runs on a line that takes no new streams has this long.
-pub(super) const DRAIN: Duration = Duration::from_mins(10);
 /// Connections of others, known or not yet.
 const CONNECTIONS: usize = 256;
 /// Those that have not shown who they are.
@@ -144,7 +142,8 @@ async fn serve(
                 },
                 Some(_) = carried.join_next() => {}
                 () = ending.cancelled(), if line.takes_streams() => {
-                    line.goaway(Code::Draining, Duration::ZERO, DRAIN, "the replica stops");
+                    let drain = peers.inner.timing.drain;
+                    line.goaway(Code::Draining, Duration::ZERO, drain, "the replica stops");
                 }
             }
         }

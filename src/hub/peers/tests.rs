@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use rcgen::{CertificateParams, KeyPair};
-use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{ClientConfig, ServerConfig};
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
+use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,7 @@ use crate::keys;
 use crate::tunnel::Incoming;
 use crate::tunnel::driver::{self, Ahead, Identity, Socket};
 use crate::tunnel::session::{Config, Role};
+use crate::wire::frame::{Frame, Goaway};
 
 mod certificates;
 
@@ -225,6 +227,36 @@ async fn a_replica_that_left_opens_nothing_more() {
     assert_eq!(arrived.stream.read_u8().await.unwrap(), b'x');
 }
 
+/// L45: a database that was away for a moment has left nobody a lease. What runs by then has no end because of that.
+#[tokio::test]
+async fn a_replica_that_was_missing_for_a_moment_keeps_what_runs() {
+    let (mut a, mut b) = Replica::two().await;
+    let mut agent = b.agent(7);
+    let mut near = a.open(&b, 7).await.unwrap();
+    let mut arrived = next(&mut agent).await;
+    a.peers.know(Vec::new());
+    a.peers.know(vec![a.peer.clone(), b.peer.clone()]);
+    let told = Goaway {
+        code: Code::None,
+        retry_after_ms: 0,
+        drain_ms: u32::MAX,
+        text: "the replica left".to_owned(),
+    };
+    let line = near.line();
+    assert_eq!(timeout(PATIENCE, line.draining()).await.unwrap(), told);
+    let beside = a.open(&b, 7).await.unwrap();
+    drop(next(&mut agent).await);
+    near.write_all(b"x").await.unwrap();
+    assert_eq!(arrived.stream.read_u8().await.unwrap(), b'x');
+
+    // Nor is it in the way of a replica that stops.
+    a.stop.cancel();
+    drop((near, beside));
+    timeout(PATIENCE, line.closed()).await.unwrap();
+    let ended = timeout(PATIENCE, a.tasks.join_next()).await;
+    ended.unwrap().unwrap().unwrap();
+}
+
 /// L19: one that takes connections and never answers costs those who need it a bounded time, once, and others nothing.
 #[tokio::test]
 async fn a_silent_replica_is_given_up_and_delays_nobody_else() {
@@ -260,6 +292,54 @@ async fn a_silent_replica_is_given_up_and_delays_nobody_else() {
     assert_eq!(dials, 1);
 }
 
+/// A replica that knows one more, `c`; gives where that is dialled, and what it shows.
+async fn beside_c(timing: Timing) -> (Replica, TcpListener, ServerConfig) {
+    let a = Replica::new("a", timing).await;
+    let (pair, listener) = (Pair::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let known = Known::default();
+    known.set(vec![a.peer.clone()]);
+    let config = pair.credential().server(&known).unwrap();
+    let c = pair.peer("c", listener.local_addr().unwrap());
+    a.peers.know(vec![c]);
+    (a, listener, config)
+}
+
+/// Takes the next line, up to what a peer says first.
+async fn greet(listener: TcpListener, config: ServerConfig) -> Socket<TlsStream<Ahead<TcpStream>>> {
+    let (tcp, _) = listener.accept().await.unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let tls = acceptor.accept(Ahead::new(tcp)).await.unwrap();
+    let mut socket = Socket::new(tls, Role::Hub, Bytes::new());
+    let welcome = Frame::Welcome(Bytes::from_static(b"{}"));
+    driver::send(&mut socket, &welcome).await.unwrap();
+    socket
+}
+
+/// L11, L19: what breaks before the owner has said a word is the line to it. Of the line of the agent nothing is known by that.
+#[tokio::test]
+async fn a_line_that_breaks_while_a_stream_is_opened_is_not_the_agents() {
+    let (mut a, listener, config) = beside_c(Timing::default()).await;
+    let breaks = CancellationToken::new();
+    let broken = breaks.clone();
+    a.tasks.spawn(async move {
+        let _socket = greet(listener, config).await;
+        broken.cancelled().await;
+    });
+    let line = timeout(PATIENCE, a.peers.line("c")).await.unwrap().unwrap();
+    let (kind, name) = ((Kind::Api, Class::Normal), eu1());
+    let asking = a.peers.open("c", (&name, 7), kind, META);
+    let breaking = async {
+        while line.facts().opened == 0 {
+            yield_now().await;
+        }
+        breaks.cancel();
+    };
+    let both = async { tokio::join!(asking, breaking).0 };
+    let asked = timeout(PATIENCE, both).await.expect("it is told");
+    let expected = PeerError::Dial("the line to it was lost".to_owned());
+    assert_eq!(asked.unwrap_err(), expected);
+}
+
 /// L19: one that answered once and then stands still.
 #[tokio::test]
 async fn a_replica_that_stands_still_is_given_up() {
@@ -268,20 +348,9 @@ async fn a_replica_that_stands_still_is_given_up() {
         again: Duration::from_mins(1),
         ..Timing::default()
     };
-    let mut a = Replica::new("a", timing).await;
-    let (pair, listener) = (Pair::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let stuck = pair.peer("c", listener.local_addr().unwrap());
-    let known = Known::default();
-    known.set(vec![a.peer.clone()]);
-    a.peers.know(vec![stuck]);
-    let config = pair.credential().server(&known).unwrap();
+    let (mut a, listener, config) = beside_c(timing).await;
     a.tasks.spawn(async move {
-        let (tcp, _) = listener.accept().await.unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let tls = acceptor.accept(Ahead::new(tcp)).await.unwrap();
-        let mut socket = Socket::new(tls, Role::Hub, Bytes::new());
-        let welcome = crate::wire::frame::Frame::Welcome(Bytes::from_static(b"{}"));
-        driver::send(&mut socket, &welcome).await.unwrap();
+        let _socket = greet(listener, config).await;
         std::future::pending::<()>().await;
     });
     let kind = (Kind::Api, Class::Normal);
@@ -305,6 +374,25 @@ async fn a_pair_has_few_lines_however_many_streams() {
     }
     let lines = || a.peers.inner.lock()["b"].lines.len();
     assert_eq!((lines(), MAX_LINES), (2, 2));
+}
+
+/// L20: one more line is a wish: where it cannot be had, the one that is there takes what it has room for.
+#[tokio::test]
+async fn a_dial_of_one_more_line_that_failed_refuses_nobody() {
+    let (a, mut b) = Replica::two().await;
+    let mut agent = b.agent(7);
+    let mut held = Vec::new();
+    for _ in 0..CROWDED {
+        held.push((a.open(&b, 7).await.unwrap(), next(&mut agent).await));
+    }
+    let failed = PeerError::Dial("connection refused".to_owned());
+    let until = Instant::now() + PATIENCE;
+    a.peers.inner.failed("b", failed, until);
+    assert!(a.open(&b, 7).await.is_ok());
+    // And it is not dialled again before it is time.
+    let ways = a.peers.inner.lock();
+    let way = &ways["b"];
+    assert_eq!((way.lines.len(), way.dialling.is_some()), (1, false));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::hub::replica::lines;
 use crate::hub::store::Cluster;
 use crate::hub::tunnels::NoLine;
 use crate::kubeapi::status::Refusal;
-use crate::tunnel::LineError;
+use crate::tunnel::{Line, LineError};
 use crate::wire::frame::{Class, Code, Kind};
 use crate::wire::id::ClusterName;
 
@@ -26,6 +26,15 @@ use crate::wire::id::ClusterName;
 const MOVES: u32 = 2;
 /// Before the replica that has the line, and did not answer, is asked again.
 const AGAIN: Duration = Duration::from_millis(500);
+
+/// The epoch that the line of the next try has to be above. Where what was `lost` is a line to another replica, the agent's line
+/// behind it may be as well as before: the next one that leads there takes the request to it.
+fn above(way: &Way, lost: &Line, before: Option<u64>) -> Option<u64> {
+    match way {
+        Way::There(_) if lost.is_over() => before,
+        Way::Here(_) | Way::There(_) => Some(way.epoch()),
+    }
+}
 
 impl Case {
     /// Finds the line, sends, and sends once more on a new line where nothing can happen twice.
@@ -87,7 +96,7 @@ impl Case {
                         request = self.id,
                         epoch, "line lost before an answer; sent once more"
                     );
-                    (repeated, last_epoch) = (true, Some(epoch));
+                    (repeated, last_epoch) = (true, above(&way, &line, last_epoch));
                     (attempt, until) = (attempt + 1, Instant::now() + patience.park);
                 }
                 Err(failed) => {

@@ -208,11 +208,10 @@ impl Follower {
             done(&mut self.clusters, now.clusters, told);
         }
         if self.pushes != Some(now.pushes) {
-            let one = self.pushes.map(|before| now.pushes - before == 1);
-            let told = match one {
+            let told = match self.pushes {
                 // What was pushed before this replica began, agents hear when they begin to listen.
                 None => Ok(()),
-                Some(one) => in_time(push(hub, own, one)).await,
+                Some(before) => in_time(push(hub, own, (before, now.pushes))).await,
             };
             done(&mut self.pushes, now.pushes, told);
         }
@@ -289,24 +288,46 @@ async fn orders(hub: &Arc<Hub>, told: &mut BTreeMap<ClusterName, u64>) -> Result
     Ok(())
 }
 
-/// Tells the agents that listen here of the last push; of all, where there were several since the last look.
-async fn push(hub: &Hub, own: &Own, one: bool) -> Result<()> {
-    let noted = hub.store.noted(Noted::Push).await?;
-    let noted: Option<Pushed> = noted.and_then(|text| serde_json::from_str(&text).ok());
-    match noted.filter(|_| one) {
-        Some(push) if push.by == own.record.id => {}
+/// What agents here have to hear of pushes.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// They were told, by this replica.
+    Nothing,
+    These(String, BTreeSet<ClusterName>),
+    /// Of this head; None = of the one that the catalog has now.
+    All(Option<String>),
+}
+
+/// By the last push and its counter: as it was taken over last, as this look found it, and behind the reading of that push. Only
+/// where it went one on in all is that push the only one; where there were several, all hear of the head.
+fn told(last: Option<Pushed>, own: &str, (before, seen, after): (i64, i64, i64)) -> Told {
+    match last.filter(|_| seen - before == 1 && after == seen) {
+        Some(push) if push.by == own => Told::Nothing,
         Some(Pushed {
             head,
             clusters: Some(clusters),
             ..
-        }) => {
+        }) => Told::These(head, clusters),
+        Some(Pushed { head, .. }) => Told::All(Some(head)),
+        None => Told::All(None),
+    }
+}
+
+/// Tells the agents that listen here of what was pushed since the counter was at `before`.
+async fn push(hub: &Hub, own: &Own, (before, seen): (i64, i64)) -> Result<()> {
+    let noted = hub.store.noted(Noted::Push).await?;
+    let after = hub.store.changes().await?.pushes;
+    let last: Option<Pushed> = noted.and_then(|text| serde_json::from_str(&text).ok());
+    match told(last, &own.record.id, (before, seen, after)) {
+        Told::Nothing => {}
+        Told::These(head, clusters) => {
             for name in clusters {
                 let revision = head.clone();
                 hub.orders.send(&name, Order::CatalogHead { revision });
             }
         }
-        Some(Pushed { head, .. }) => hub.orders.send_all(&Order::CatalogHead { revision: head }),
-        None => {
+        Told::All(Some(revision)) => hub.orders.send_all(&Order::CatalogHead { revision }),
+        Told::All(None) => {
             let head = git::head(&hub.catalog.repo, &hub.catalog.branch).await?;
             if let Some(revision) = head {
                 hub.orders.send_all(&Order::CatalogHead { revision });
@@ -314,4 +335,39 @@ async fn push(hub: &Hub, own: &Own, one: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two pushes in a row the last one's words are not taken for the first one's: its clusters would never hear of it.
+    #[test]
+    fn only_a_push_that_was_alone_is_told_to_its_own_clusters() {
+        let clusters: BTreeSet<ClusterName> = ["b".parse().unwrap()].into();
+        let push = |clusters: Option<&BTreeSet<ClusterName>>, by: &str| {
+            Some(Pushed {
+                head: "2".to_owned(),
+                clusters: clusters.cloned(),
+                by: by.to_owned(),
+            })
+        };
+        let these = || Told::These("2".to_owned(), clusters.clone());
+        let head = || Told::All(Some("2".to_owned()));
+        let (some, all) = (Some(&clusters), None);
+        for (last, counters, expected) in [
+            (push(some, "other"), (4, 5, 5), these()),
+            (push(all, "other"), (4, 5, 5), head()),
+            (push(some, "own"), (4, 5, 5), Told::Nothing),
+            // Two since the last look.
+            (push(some, "other"), (3, 5, 5), Told::All(None)),
+            (push(some, "own"), (3, 5, 5), Told::All(None)),
+            // The second came when the counter had been read.
+            (push(some, "other"), (4, 5, 6), Told::All(None)),
+            (push(some, "own"), (4, 5, 6), Told::All(None)),
+            (None, (4, 5, 5), Told::All(None)),
+        ] {
+            assert_eq!(told(last, "own", counters), expected, "{counters:?}");
+        }
+    }
 }

@@ -74,7 +74,8 @@ pub async fn start(
     let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
     let tunnels = tunnels::Tunnels::default();
     let own = replica.as_ref();
-    let peers = own.map(|own| peers(own, &tunnels)).transpose()?;
+    let peers = own.map(|own| peers(own, &tunnels, config.drain));
+    let peers = peers.transpose()?;
     if let Some(own) = &replica {
         replica::lease::begin(&store, own).await?;
     }
@@ -144,14 +145,14 @@ fn make(data: &Path) -> Result<()> {
 }
 
 /// What reaches the other replicas.
-fn peers(own: &replica::Own, tunnels: &tunnels::Tunnels) -> Result<Peers> {
+fn peers(own: &replica::Own, tunnels: &tunnels::Tunnels, drain: Duration) -> Result<Peers> {
     let key = own.key.clone_key().into();
     let credential = Credential::new(own.cert.clone(), key).context("use the replica's key")?;
-    Ok(Peers::new(
-        credential,
-        tunnels.memory.clone(),
-        Timing::default(),
-    ))
+    let timing = Timing {
+        drain,
+        ..Timing::default()
+    };
+    Ok(Peers::new(credential, tunnels.memory.clone(), timing))
 }
 
 /// The data directory for whoever changes what several replicas share in it; freed when it is dropped.

@@ -128,9 +128,12 @@ impl Shared {
     }
 
     pub(super) fn end(self: &Arc<Self>, ended: Ended) -> Ended {
-        self.with(|state| state.session.lose(ended.code, &ended.text));
-        self.phase
-            .send_modify(|phase| phase.ended = Some(ended.clone()));
+        // Both at once: who hears of it by a stream finds that the line has ended.
+        self.with(|state| {
+            state.session.lose(ended.code, &ended.text);
+            self.phase
+                .send_modify(|phase| phase.ended = Some(ended.clone()));
+        });
         ended
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use linesman::agent::link::{LinkState, ProxyConfig};
 use linesman::wire::frame::Code;
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::open;
@@ -35,5 +37,31 @@ async fn the_hub_after_one_that_drained_for_long_is_dialled_soon() {
         .expect("the line ends");
     let row = ("L16", "drained for minutes → next hub's line", "≤ 2 s");
     measured(row, Duration::from_secs(5), world.line(2)).await;
+    world.end().await;
+}
+
+/// L15, L41: an agent that is asked to wait does so also where the way to the hub became another one in the life of its line, it may
+/// be weeks ago. Its state says that it has none meanwhile.
+#[tokio::test]
+async fn a_way_that_changed_while_the_line_was_up_cuts_no_wait_short() {
+    let world = World::new().await;
+    let (way_out, way) = watch::channel(None);
+    let mut agent = world.agent_by(way);
+    let old = agent.up().await;
+    // One by which the hub is reached as before.
+    let past = ProxyConfig {
+        address: "proxy.invalid:3128".to_owned(),
+        credentials: None,
+        bypass: vec!["127.0.0.1".to_owned()],
+    };
+    way_out.send_replace(Some(past));
+    let hub_end = world.line(1).await;
+    hub_end.goaway(Code::Superseded, Duration::ZERO, PATIENCE, "taken over");
+    let ended = timeout(PATIENCE, old.closed()).await.expect("it is empty");
+    assert_eq!(ended.code, Code::Superseded);
+    let down = |state: &LinkState| matches!(state, LinkState::Down { .. });
+    let waits = timeout(PATIENCE, agent.state.wait_for(down)).await;
+    drop(waits.expect("the agent waits").unwrap());
+    assert_eq!(world.dials.load(Ordering::Relaxed), 1);
     world.end().await;
 }

@@ -196,8 +196,8 @@ impl Later {
         }
     }
 
-    /// Takes the next agent's line, up to WELCOME.
-    async fn accept(&self) -> Socket<TlsStream<TcpStream>> {
+    /// Takes the next agent's line, up to WELCOME; gives what the agent said, too.
+    async fn accept(&self) -> (Socket<TlsStream<TcpStream>>, Hello) {
         let (tcp, _) = self.listener.accept().await.unwrap();
         let mut tls = self.acceptor.accept(tcp).await.unwrap();
         let asked = head(&mut tls).await;
@@ -229,7 +229,48 @@ impl Later {
         unknown(&mut socket).await;
         say(&mut socket, Frame::Welcome(welcome)).await;
         unknown(&mut socket).await;
-        socket
+        (socket, read)
+    }
+}
+
+/// An agent's link to such a hub: how its line is, and the streams that come.
+struct Linked {
+    state: watch::Receiver<LinkState>,
+    incoming: mpsc::Receiver<Incoming>,
+    _task: JoinSet<()>,
+}
+
+fn linked(hub: &Later) -> Linked {
+    let config = LinkConfig {
+        hub: watch::channel(hub.reference.clone()).1,
+        cluster: "eu1".parse().unwrap(),
+        keys: watch::channel(Keys::from_seeds(&[1; 32], &[2; 32])).1,
+        build: AgentBuild::default(),
+        instance: "agent".to_owned(),
+        proxy: watch::channel(None).1,
+    };
+    let (out, state) = watch::channel(LinkState::Down {
+        since: clock::now(),
+        cause: String::new(),
+        attempt: 0,
+        strange: false,
+    });
+    let (streams, incoming) = mpsc::channel(4);
+    let mut task = JoinSet::new();
+    let stop = CancellationToken::new();
+    task.spawn(async move { link::run(config, out, streams, stop).await.unwrap() });
+    Linked {
+        state,
+        incoming,
+        _task: task,
+    }
+}
+
+impl Linked {
+    async fn up(&mut self) {
+        let up = |state: &LinkState| matches!(state, LinkState::Up { .. });
+        let up = timeout(PATIENCE, self.state.wait_for(up)).await;
+        drop(up.expect("the line is up").unwrap());
     }
 }
 
@@ -237,38 +278,14 @@ impl Later {
 #[tokio::test]
 async fn an_agent_keeps_its_line_to_a_hub_of_a_later_build() {
     let hub = Later::new().await;
-    let (_hub, reference) = watch::channel(hub.reference.clone());
-    let config = LinkConfig {
-        hub: reference,
-        cluster: "eu1".parse().unwrap(),
-        keys: watch::channel(Keys::from_seeds(&[1; 32], &[2; 32])).1,
-        build: AgentBuild::default(),
-        instance: "agent".to_owned(),
-        proxy: watch::channel(None).1,
-    };
-    let (out, mut state) = watch::channel(LinkState::Down {
-        since: clock::now(),
-        cause: String::new(),
-        attempt: 0,
-        strange: false,
-    });
-    let (streams, mut incoming) = mpsc::channel(4);
-    let mut tasks = JoinSet::new();
-    let stop = CancellationToken::new();
-    tasks.spawn(async move { link::run(config, out, streams, stop).await.unwrap() });
-
-    let socket = timeout(PATIENCE, hub.accept()).await.expect("a line");
+    let mut agent = linked(&hub);
+    let (socket, _) = timeout(PATIENCE, hub.accept()).await.expect("a line");
     let (line, _incoming, _running) = running(socket, Role::Hub);
-    let up = state.wait_for(|state| matches!(state, LinkState::Up { .. }));
-    drop(
-        timeout(PATIENCE, up)
-            .await
-            .expect("the line is up")
-            .unwrap(),
-    );
+    agent.up().await;
     let open = line.open(Kind::Api, Class::Normal, Bytes::from_static(b"{}"));
     let _kept = open.await.unwrap();
-    let opened = timeout(PATIENCE, incoming.recv()).await.expect("a stream");
+    let opened = timeout(PATIENCE, agent.incoming.recv()).await;
+    let opened = opened.expect("a stream");
     assert_eq!(opened.map(|stream| stream.epoch), Some(7));
     // An agent that met something that it cannot bear would have left by the answer to a PING.
     let rtt = async {
@@ -278,6 +295,19 @@ async fn an_agent_keeps_its_line_to_a_hub_of_a_later_build() {
     };
     timeout(PATIENCE, rtt).await.expect("the agent answers");
     assert!(line.takes_streams());
+}
+
+/// L9, L13: a line that broke at the agent's end may live on at the hub's for a while. To resume it would have the hub keep what
+/// runs there.
+#[tokio::test]
+async fn an_agent_resumes_no_line_that_broke() {
+    let hub = Later::new().await;
+    let mut agent = linked(&hub);
+    let (socket, first) = timeout(PATIENCE, hub.accept()).await.expect("a line");
+    agent.up().await;
+    drop(socket);
+    let (_socket, second) = timeout(PATIENCE, hub.accept()).await.expect("the next");
+    assert_eq!((first.resumes, second.resumes), (None, None));
 }
 
 /// Answers the upgrade of which this is the head.

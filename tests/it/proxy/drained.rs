@@ -14,7 +14,8 @@ use tokio::time::{interval, timeout};
 use super::access::exec;
 use super::apiserver::ApiServer;
 use super::outage::other_agent;
-use super::world::{PATIENCE, World, get};
+use super::world::{PATIENCE, World, get, name};
+use crate::wait::until;
 
 const DRAIN: Duration = Duration::from_secs(2);
 /// For a replica's agent, which is given three seconds to find another one.
@@ -159,4 +160,27 @@ async fn what_runs_at_a_replica_that_ends_goes_on_while_its_agent_moves() {
     assert!(moved < MOVES, "the agent moved after {moved:?}");
     server.no_watches().await;
     assert_eq!(a.send(get("/api/v1/pods")).await.status(), 200);
+}
+
+/// L16: what runs by the line of another replica, which the records had left out for a moment: the line between the two drains without
+/// an end since then, and that does not keep the one that asks from ending in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_between_replicas_that_drains_already_keeps_none_from_ending() {
+    let server = ApiServer::start().await;
+    let [mut a, mut b] = World::replicas_draining(DRAIN).await;
+    a.agent(&server).await;
+    let found = async || b.hub.store.line_of(&name()).await.unwrap().is_some();
+    until("the line is in the records", PATIENCE, found).await;
+    let (watch, session) = (watch(&b).await, exec(&b).await);
+    b.hub.peers.as_ref().unwrap().know(Vec::new());
+    let told = Instant::now();
+    let (events, echoes, stopped) = tokio::join!(
+        watched(&server, watch, told),
+        echoed(session, told),
+        timeout(DRAIN + PATIENCE, b.stop())
+    );
+    as_long("the watch", events, DRAIN);
+    as_long("the session", echoes, DRAIN);
+    stopped.expect("the replica ends");
+    assert_eq!(record(&a).await, whole(&["kube.exec", "kube.watch"]));
 }

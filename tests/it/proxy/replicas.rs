@@ -12,6 +12,7 @@ use linesman::wire::frame::{Class, Code, Kind};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::apiserver::ApiServer;
@@ -140,8 +141,26 @@ async fn a_large_list_at_one_replica_is_not_taken_in() {
 async fn a_cut_line_at_the_other_replica_repeats_a_get_and_never_a_post() {
     let server = ApiServer::start().await;
     let [a, b] = two(&server).await;
-    let reading = b.send(get("/api/v1/slow"));
-    let writing = b.send(post("/api/v1/namespaces/a/slowly", "x"));
+    cut_in_the_midst(&server, &b, &a.door).await;
+}
+
+/// L9, L11, L19: what breaks is the line between the replicas. That of the agent is well, and the next one leads to it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_line_between_replicas_repeats_a_get_and_never_a_post() {
+    let server = ApiServer::start().await;
+    let between = watch::Sender::new(Door::default());
+    let [mut a, b] = World::replicas_behind(&between).await;
+    a.agent(&server).await;
+    found(&b).await;
+    let line = a.hub.tunnels.get(&name()).unwrap();
+    cut_in_the_midst(&server, &b, &between).await;
+    assert!(line.takes_streams());
+}
+
+/// Requests at a replica, whose answers wait when the way through the door is cut.
+async fn cut_in_the_midst(server: &ApiServer, at: &World, door: &watch::Sender<Door>) {
+    let reading = at.send(get("/api/v1/slow"));
+    let writing = at.send(post("/api/v1/namespaces/a/slowly", "x"));
     let cutting = async {
         server.asked_for("/slow", 1).await;
         server.asked_for("/slowly", 1).await;
@@ -149,7 +168,7 @@ async fn a_cut_line_at_the_other_replica_repeats_a_get_and_never_a_post() {
             shut: false,
             cuts: 1,
         };
-        a.door.send_replace(cut);
+        door.send_replace(cut);
         server.asked_for("/slow", 2).await;
         server.release();
     };

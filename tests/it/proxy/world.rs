@@ -68,6 +68,8 @@ struct Site {
     records: hub::store::Records,
     bounds: Bounds,
     drain: Duration,
+    /// What replicas reach one another through, where that is anything.
+    between: Option<watch::Receiver<Door>>,
 }
 
 impl Site {
@@ -80,6 +82,7 @@ impl Site {
             records,
             bounds: Bounds::default(),
             drain: DRAIN,
+            between: None,
         }
     }
 }
@@ -125,20 +128,26 @@ impl World {
     /// The same, each of which gives what runs this long when it ends.
     pub(super) async fn replicas_draining<const N: usize>(drain: Duration) -> [Self; N] {
         let url = crate::postgres::database().await;
-        Self::apart([(); N].map(|()| url.as_str()), drain).await
+        let urls = [(); N].map(|()| url.as_str());
+        Self::apart(urls, |site| site.drain = drain).await
+    }
+
+    /// The same, which reach one another through a door.
+    pub(super) async fn replicas_behind<const N: usize>(door: &watch::Sender<Door>) -> [Self; N] {
+        let url = crate::postgres::database().await;
+        let urls = [(); N].map(|()| url.as_str());
+        Self::apart(urls, |site| site.between = Some(door.subscribe())).await
     }
 
     /// The same, each of which reaches the database by its own URL.
     pub(super) async fn reaching<const N: usize>(urls: [&str; N]) -> [Self; N] {
-        Self::apart(urls, DRAIN).await
+        Self::apart(urls, |_| {}).await
     }
 
-    async fn apart<const N: usize>(urls: [&str; N], drain: Duration) -> [Self; N] {
+    async fn apart<const N: usize>(urls: [&str; N], change: impl FnOnce(&mut Site)) -> [Self; N] {
         let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut site = Site {
-            drain,
-            ..Site::new(&outside, hub::store::Records::File)
-        };
+        let mut site = Site::new(&outside, hub::store::Records::File);
+        change(&mut site);
         let mut outside = Some(outside);
         let mut worlds: Vec<Self> = Vec::new();
         for url in urls {
@@ -176,9 +185,11 @@ impl World {
             records,
             bounds,
             drain,
+            between,
         } = site.clone();
+        let mut tasks = JoinSet::new();
         let bind = || TcpListener::bind("127.0.0.1:0");
-        let peer_at = peer.as_ref().map(|peer| peer.local_addr().unwrap());
+        let peer_at = reached(peer.as_ref(), between, &mut tasks).await;
         let listeners = Listeners {
             https: bind().await.unwrap(),
             git: bind().await.unwrap(),
@@ -206,14 +217,10 @@ impl World {
             notify: hub::notify::Config::default(),
             oidc: None,
             sessions: hub::oidc::Lifetimes::default(),
-            peer: peer_at.map(|listen| hub::PeerConfig {
-                listen,
-                url: listen.to_string(),
-            }),
+            peer: peer_at,
         };
         let stop = CancellationToken::new();
         let (hub, chain) = hub::start(config, stop.clone()).await.unwrap();
-        let mut tasks = JoinSet::new();
         let running = hub::serve::run(listeners, hub.clone(), chain);
         let over = CancellationToken::new();
         let ended = over.clone();
@@ -291,6 +298,23 @@ impl World {
         tokio::spawn(async move { drop(connection.with_upgrades().await) });
         sender.send_request(request.map(Full::new)).await.unwrap()
     }
+}
+
+/// Where the others reach a replica: by the door between them, where there is one.
+async fn reached(
+    peer: Option<&TcpListener>,
+    between: Option<watch::Receiver<Door>>,
+    tasks: &mut JoinSet<()>,
+) -> Option<hub::PeerConfig> {
+    let listen = peer?.local_addr().unwrap();
+    let mut address = listen;
+    if let Some(door) = between {
+        let outside = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        address = outside.local_addr().unwrap();
+        tasks.spawn(relay(outside, watch::channel(listen).1, door));
+    }
+    let url = address.to_string();
+    Some(hub::PeerConfig { listen, url })
 }
 
 async fn has_line(hub: &Hub, cluster: &ClusterName, wanted: bool) {
