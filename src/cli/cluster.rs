@@ -26,8 +26,9 @@ use clap::ValueEnum;
 
 use super::output::{Format, document, emit};
 use crate::client::Client;
-use crate::wire::api::{AccessLevel, EngineKind};
+use crate::wire::api::{AccessLevel, EngineKind, ToldCluster};
 use crate::wire::id::ClusterName;
+use crate::wire::report::ENGINE_IN_FORCE;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -100,6 +101,12 @@ pub(super) async fn stands(client: &Client, name: &ClusterName, format: Format) 
         Format::Name => emit(&format!("{name}\n")),
         Format::Json | Format::Yaml => emit(&document(format, &client.cluster(name).await?)?),
     }
+}
+
+/// The engine in force, where the agent has said so: another one may be wished.
+pub(super) fn in_force(cluster: &ToldCluster) -> Option<EngineKind> {
+    let told = cluster.facts.get(ENGINE_IN_FORCE)?;
+    EngineKind::parse(told)
 }
 
 /// [`EngineKind`] as a flag's value.

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::connect::{Access, Environment, client_to, named, read_ca, read_code, read_token};
-use super::exit::{Code, Failure};
+use super::connect::{
+    Access, Connect, Environment, client_to, named, read_ca, read_code, read_token,
+};
+use super::exit::{self, Code, Failure};
 use super::output::progress_line;
 use super::session::{self, Session};
+use crate::client::Client;
 use crate::wire::api::{SessionAnswer, TokenRequest};
 
 const EXAMPLES: &str = "\
@@ -24,7 +27,8 @@ Examples:
 The session is kept in $XDG_STATE_HOME/linesman, ~/.local/state/linesman where that is not set (0600), and
 renewed by itself until it ends. LINESMAN_HUB, LINESMAN_TOKEN_FILE and LINESMAN_CA_FILE take its place where
 they are set; beside a LINESMAN_HUB that is another hub than the one that is asked, token and CA of the
-environment are not used.";
+environment are not used. Where the hub has no identity provider, --ca alone leaves the session as it is and
+gives it another CA.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -69,9 +73,9 @@ pub(super) async fn run(args: Args) -> Result<()> {
         Failure::new(Code::Usage, "no hub to log in to is named", next)
     })?;
     let directory = session::directory()?;
-    let (token_file, ca) = (args.token_file.as_ref(), args.ca.as_ref());
-    let (token_file, ca) = args.environment.for_hub(&hub, token_file, ca);
-    let ca = match ca {
+    let (token_file, given) = (args.token_file.as_ref(), args.ca.as_ref());
+    let (token_file, given) = args.environment.for_hub(&hub, token_file, given);
+    let ca = match given {
         Some(path) => Some(read_ca(path)?),
         None => session::load(&directory)?
             .hubs
@@ -82,8 +86,17 @@ pub(super) async fn run(args: Args) -> Result<()> {
         (Some(file), _) => of_answer(by_code(&hub, ca.as_deref(), file).await?, ca),
         (None, Some(file)) if !args.device && !args.no_browser => by_token(&hub, ca, file).await?,
         _ => {
-            let answer = by_provider(&args, &hub, ca.as_deref()).await?;
-            of_answer(answer, ca)
+            let client = client_to(&hub, ca.as_deref(), None)?;
+            if !client.info().await?.oidc {
+                let given = given.map(PathBuf::as_path);
+                let refused = no_provider(&hub, given);
+                let anew = args.device || args.no_browser;
+                let (Some(file), Some(ca), false) = (given, ca, anew) else {
+                    return Err(refused.into());
+                };
+                return go_on((&directory, &hub), (file, &ca), refused).await;
+            }
+            of_answer(by_provider(&args, &client).await?, ca)
         }
     };
     let until = session.ends_at.as_ref().or(session.expires_at.as_ref());
@@ -108,23 +121,60 @@ fn of_answer(answer: SessionAnswer, ca: Option<String>) -> Session {
     }
 }
 
-async fn by_provider(args: &Args, hub: &str, ca: Option<&str>) -> Result<SessionAnswer> {
-    let client = client_to(hub, ca, None)?;
-    if !client.info().await?.oidc {
-        return Err(Failure::new(
-            Code::Denied,
-            format!("{hub} has no identity provider to log in with"),
-            format!(
-                "run: linesman login {hub} --token-file FILE, or --code-file FILE with a code from an admin; its operator finds the first token in <data>/admin.token"
-            ),
-        )
-        .into());
-    }
+async fn by_provider(args: &Args, client: &Client) -> Result<SessionAnswer> {
     if args.device || !(args.no_browser || browser::has_display()) {
-        device::log_in(&client).await
+        device::log_in(client).await
     } else {
-        browser::log_in(&client, !args.no_browser).await
+        browser::log_in(client, !args.no_browser).await
     }
+}
+
+fn no_provider(hub: &str, ca: Option<&Path>) -> Failure {
+    let ca = ca.map(|file| format!(" --ca {}", file.display()));
+    let ca = ca.unwrap_or_default();
+    Failure::new(
+        Code::Denied,
+        format!("{hub} has no identity provider to log in with"),
+        format!(
+            "run: linesman login {hub}{ca} --token-file FILE, or --code-file FILE with a code from an admin; its operator finds the first token in <data>/admin.token"
+        ),
+    )
+}
+
+/// The session that is kept, with the CA that the hub has just answered by: nobody has to log in anew for that.
+async fn go_on(
+    (directory, hub): (&Path, &str),
+    (file, ca): (&Path, &str),
+    refused: Failure,
+) -> Result<()> {
+    if !session::load(directory)?.hubs.contains_key(hub) {
+        return Err(refused.into());
+    }
+    // Nothing else of it: another process may renew it in this moment.
+    session::change(directory, |sessions| {
+        if let Some(session) = sessions.hubs.get_mut(hub) {
+            session.ca = Some(ca.to_owned());
+        }
+    })?;
+    let connect = Connect {
+        hub: Some(hub.to_owned()),
+        ..Connect::default()
+    };
+    let asked = async { anyhow::Ok(connect.client().await?.whoami().await?) };
+    let me = match asked.await {
+        Ok(me) => me,
+        Err(error) if exit::code(&error) == Code::Denied => return Err(refused.into()),
+        Err(error) => return Err(error),
+    };
+    session::change(directory, |sessions| {
+        sessions.current = Some(hub.to_owned());
+    })?;
+    progress_line(&format!(
+        "the session of {hub} goes on as {}, with the CA of {}",
+        me.user,
+        file.display()
+    ));
+    Ok(())
 }
 
 async fn by_code(hub: &str, ca: Option<&str>, file: &Path) -> Result<SessionAnswer> {
@@ -137,7 +187,7 @@ async fn by_code(hub: &str, ca: Option<&str>, file: &Path) -> Result<SessionAnsw
         .session_token("log in with the code", &asked)
         .await
         .map_err(|error| {
-            if device::kind(&error) == Some("expired-token") {
+            if error.slug() == Some("expired-token") {
                 let next = "ask a hub admin for another: linesman user login-code NAME";
                 return Failure::new(Code::Denied, error.to_string(), next).into();
             }

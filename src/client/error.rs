@@ -104,6 +104,14 @@ impl Error {
         problem.more.get(RULE).map(String::as_str)
     }
 
+    /// What the hub says is wrong, as programs tell it apart; `None` = it said nothing.
+    pub fn slug(&self) -> Option<&str> {
+        let Self::Refused { problem, .. } = self else {
+            return None;
+        };
+        problem.kind.strip_prefix("urn:linesman:problem:")
+    }
+
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Refused { problem, .. } => StatusCode::from_u16(problem.status).ok(),

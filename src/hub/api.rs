@@ -190,6 +190,11 @@ fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
 /// Why a change that was allowed is not made.
 const LOST: &str = "not made: somebody else's change came first";
 
+/// Whether the hub has judged: all else may be done in part, or by another call.
+fn is_refusal(slug: Slug) -> bool {
+    slug.status().is_client_error() && slug != Slug::Busy
+}
+
 /// Who calls, from where, under which id: what handlers for people begin with.
 pub struct Caller {
     pub user: User,
@@ -285,11 +290,26 @@ impl Caller {
 
     /// Puts on record that the change of the last record was not made, because somebody else's came before it.
     pub async fn lost(&self, hub: &Hub) -> Result<(), Problem> {
+        self.not_made(hub, LOST.to_owned()).await
+    }
+
+    /// What came of the change of the last record. Where it is refused after all, the record says that it was not made; of what
+    /// only failed nobody knows that.
+    pub async fn outcome<T>(&self, hub: &Hub, made: Result<T, Problem>) -> Result<T, Problem> {
+        let refused = made.as_ref().err().map(|problem| problem.slug);
+        if let Some(slug) = refused.filter(|slug| is_refusal(*slug)) {
+            let why = format!("not made: {}", slug.as_str());
+            self.not_made(hub, why).await?;
+        }
+        made
+    }
+
+    async fn not_made(&self, hub: &Hub, why: String) -> Result<(), Problem> {
         let recorded = self.recorded().take();
         let Some(entry) = recorded else { return Ok(()) };
         let entry = Entry {
             verdict: Verdict::Deny,
-            reason: Some(LOST.to_owned()),
+            reason: Some(why),
             ..entry
         };
         Ok(hub.audit.event(entry).await?)

@@ -38,19 +38,35 @@ pub enum Beat {
     },
 }
 
-/// Whether the agent that was heard last at `last_heard` is lost.
+/// Whether the agent that was heard last at `last_heard` is lost. What is yet to come is of a clock that was ahead: by that nobody
+/// is heard, and no hub is young.
 pub fn beat(
     now: OffsetDateTime,
     hub_started: OffsetDateTime,
     line_up: bool,
     last_heard: Option<OffsetDateTime>,
 ) -> Beat {
+    let listens = now - hub_started;
     match last_heard {
         None => Beat::Never,
-        Some(heard) if line_up || now - heard <= OFFLINE_AFTER => Beat::Heard,
-        Some(_) if now - hub_started < START_GRACE => Beat::Unjudged,
-        Some(since) => Beat::Lost { since },
+        Some(heard) if line_up || (now - heard).abs() <= OFFLINE_AFTER => Beat::Heard,
+        // A clock that is set back by a little makes no hub old.
+        Some(_) if listens.abs() < START_GRACE => Beat::Unjudged,
+        Some(since) if since <= now => Beat::Lost { since },
+        // It may have been heard at any time before this hub began to listen.
+        Some(_) => Beat::Lost {
+            since: hub_started.min(now),
+        },
     }
+}
+
+/// The last of these times at which an agent was heard. One that is yet to come counts where there is no other.
+pub fn last_word(
+    now: OffsetDateTime,
+    heard: impl IntoIterator<Item = OffsetDateTime>,
+) -> Option<OffsetDateTime> {
+    let is_past = |at: OffsetDateTime| at <= now + OFFLINE_AFTER;
+    heard.into_iter().max_by_key(|at| (is_past(*at), *at))
 }
 
 /// The one word for a cluster, worst first: a conflict hides an outage, an outage hides a fault.

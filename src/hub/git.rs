@@ -130,7 +130,7 @@ pub async fn commit_over(
 }
 
 /// Commits on a branch of its own, on top of `base`: anew on top of that whenever it is asked for. `None` where the base
-/// has it all.
+/// has it all: what was proposed before would undo that, and is withdrawn.
 pub async fn propose(
     repo: &Path,
     base: &str,
@@ -142,12 +142,21 @@ pub async fn propose(
         let git = open(&repo)?;
         let doing = "propose a change of the catalog";
         let made = made_on(&git, tip(&git, &base)?.as_ref(), &change).context(doing)?;
-        if let Some(id) = made {
-            git.reference(&reference(&branch), id, true, &change.message)?;
+        match made {
+            Some(id) => {
+                git.reference(&reference(&branch), id, true, &change.message)?;
+            }
+            None => drop_branch(&git, &branch)?,
         }
         Ok(made.map(|id| id.to_string()))
     })
     .await
+}
+
+/// Takes a proposal back, where there is one: nobody is to merge it any more.
+pub async fn withdraw(repo: &Path, branch: &str) -> Result<()> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || drop_branch(&open(&repo)?, &branch)).await
 }
 
 async fn blocking<T: Send + 'static>(
@@ -183,6 +192,15 @@ fn tip<'a>(git: &'a Repository, branch: &str) -> Result<Option<Commit<'a>>> {
         Ok(found) => Ok(Some(found.peel_to_commit()?)),
         Err(e) if e.code() == ErrorCode::NotFound => Ok(None),
         Err(e) => Err(e).with_context(|| format!("read branch {branch}")),
+    }
+}
+
+fn drop_branch(git: &Repository, branch: &str) -> Result<()> {
+    let doing = || format!("delete branch {branch}");
+    match git.find_reference(&reference(branch)) {
+        Ok(mut found) => found.delete().with_context(doing),
+        Err(e) if e.code() == ErrorCode::NotFound => Ok(()),
+        Err(e) => Err(e).with_context(doing),
     }
 }
 

@@ -351,7 +351,7 @@ async fn write_seen(hub: &Hub) {
     if seen.is_empty() {
         return;
     }
-    if let Err(error) = hub.store.seen(seen).await {
+    if let Err(error) = hub.store.seen(seen, now).await {
         tracing::error!(error = %super::chain_of(&error), %now, "note when clusters were seen");
     }
 }

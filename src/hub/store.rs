@@ -148,8 +148,8 @@ contract! {
     joined(&self) -> Vec<Joined>;
     /// The same of these ids.
     joined_of(&self, ids: &[String]) -> Vec<Joined>;
-    /// Notes when each cluster was heard last.
-    seen(&self, seen: Vec<(String, OffsetDateTime)>) -> ();
+    /// Notes when each cluster was heard last; what is known counts where it is later, and not of a clock that was ahead.
+    seen(&self, seen: Vec<(String, OffsetDateTime)>, now: OffsetDateTime) -> ();
     /// The revision of an assignment whose content hashes to `hash`: a new one where the hash is new.
     assignment_revision(&self, cluster_id: &str, hash: &str) -> u64;
 

@@ -83,17 +83,9 @@ pub struct Server<A> {
 pub enum Right<A> {
     Held(A),
     None,
-    /// It could not be looked up: nobody begins anything, and what runs goes on.
+    /// It could not be looked up: nobody begins anything, and what runs goes on. Nor is the key refused, by which its holder
+    /// would take it for a bad one: the connection is cut.
     Unknown,
-}
-
-impl<A> Right<A> {
-    fn held(self) -> Option<A> {
-        match self {
-            Self::Held(right) => Some(right),
-            Self::None | Self::Unknown => None,
-        }
-    }
 }
 
 pub type Authorize<A> = Arc<dyn Fn(Public) -> BoxFuture<'static, Right<A>> + Send + Sync>;

@@ -128,6 +128,10 @@ fn one_that_cannot_run(world: &World) {
         said.contains("stuck first: without rights they were not waited for"),
         "{said}"
     );
+    until("the engine that is back is shown", seconds(60), || {
+        let told = world.hub.json(&["cluster", "engine", CLUSTER]);
+        (&told["engine"], &told["wished"]["engine"]) == (&json!(ARGOCD), &json!("flux"))
+    });
     let kill = [
         "-n",
         FLUX,

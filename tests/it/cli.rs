@@ -16,6 +16,7 @@ mod misspelt;
 mod plugin;
 mod settings;
 mod silent;
+mod try_down;
 mod upgrade;
 
 pub(crate) use hub::flux;

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use serde::Serialize;
 
 use super::proxy::Way;
-use super::wait::{self, For};
+use super::wait::{self, Before, For};
 use super::{Engine, Level};
 use crate::cli::connect::{Access, Connect, is_stdin};
 use crate::cli::duration;
@@ -169,7 +169,8 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     };
     let answer = client.add_cluster(&new).await?;
     let ca = args.connect.ca.as_deref();
-    hand_out(&answer, (&args.adoption, file), (&access, ca), "added").await
+    let done = ("added", None);
+    hand_out(&answer, (&args.adoption, file), (&access, ca), done).await
 }
 
 impl Adoption {
@@ -198,12 +199,12 @@ impl Adoption {
     }
 }
 
-/// Gives the YAML to the operator and says what comes next; then waits, where asked to.
+/// Gives the YAML to the operator and says what comes next; then waits, where asked to, for what comes after `before`.
 pub(super) async fn hand_out(
     answer: &ToldAdoption,
     (adoption, file): (&Adoption, Option<Replacement>),
     (access, ca): (&Access, Option<&Path>),
-    done: &str,
+    (done, before): (&str, Option<&Before>),
 ) -> Result<()> {
     let name = &answer.cluster.name;
     progress_line(&format!(
@@ -224,13 +225,15 @@ pub(super) async fn hand_out(
     }
     give(answer, adoption, file)?;
     let Some(limit) = adoption.wait else {
-        progress_line(&format!("then:  linesman cluster wait {name}"));
+        let after = before.map(|before| format!(" --after {before}"));
+        let after = after.unwrap_or_default();
+        progress_line(&format!("then:  linesman cluster wait {name}{after}"));
         return Ok(());
     };
     if adoption.file.is_some() || io::stdout().is_terminal() {
-        return wait::until(&access.client()?, name, For::Adopted, limit).await;
+        return wait::until(&access.client()?, name, (For::Adopted, before), limit).await;
     }
-    Err(wait_with_stdout_closed(name, access, ca, limit))
+    Err(wait_with_stdout_closed((name, before), access, ca, limit))
 }
 
 /// The hub's answer where the YAML goes another way.
@@ -324,7 +327,7 @@ fn image_of(yaml: &str) -> Option<&str> {
 /// `cluster add eu1 --wait | kubectl apply -f -`: kubectl applies only after its stdin ends, so our stdout has to
 /// close before the wait. This process goes on as `cluster wait` with stdout on nothing; returns only the error.
 fn wait_with_stdout_closed(
-    name: &ClusterName,
+    (name, before): (&ClusterName, Option<&Before>),
     access: &Access,
     ca: Option<&Path>,
     limit: Duration,
@@ -335,6 +338,9 @@ fn wait_with_stdout_closed(
     };
     command.args(["cluster", "wait", name.as_str(), "--hub", &access.hub]);
     command.args(["--timeout", &duration::show(limit)]);
+    if let Some(before) = before {
+        command.arg("--after").arg(before.to_string());
+    }
     if let Some(ca) = ca {
         command.arg("--ca").arg(ca);
     }

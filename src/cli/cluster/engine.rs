@@ -10,8 +10,9 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::engine::follow;
 use crate::cli::output::{Format, Output, document, emit, progress_line, rows_text};
-use crate::wire::api::{EngineKind, EngineRequest};
+use crate::wire::api::{EngineKind, EngineRequest, ToldCluster, ToldCondition};
 use crate::wire::id::{ClusterName, Digest};
+use crate::wire::report::{ConditionType, Status};
 use crate::wire::word::Word;
 
 const EXAMPLES: &str = "\
@@ -70,13 +71,25 @@ pub(in crate::cli) struct Args {
 struct Told {
     cluster: ClusterName,
     engine: Word<EngineKind>,
+    /// This and the path are empty where another engine is wished: the hub knows them of that one.
     version: String,
     path: String,
+    /// Another engine than the one in force: a hand-over is under way, or was taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wished: Option<Wished>,
     /// Of a hand-over: its number, as condition `EngineCurrent` has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<u64>,
-    /// Whether the hand-over was waited for to its end.
+    /// Whether the hand-over was waited for to its end. Where none was asked for: that no change is under way or was taken back.
     done: bool,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Wished {
+    engine: Word<EngineKind>,
+    version: String,
+    path: String,
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
@@ -85,17 +98,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let wanted = args.engine.map(EngineKind::from);
     let asked = wanted.filter(|engine| args.replace || cluster.engine != *engine);
     let Some(engine) = asked else {
-        return tell(
-            args.output.output,
-            &Told {
-                cluster: cluster.name,
-                engine: cluster.engine,
-                version: cluster.engine_version,
-                path: cluster.catalog_path,
-                change: None,
-                done: true,
-            },
-        );
+        return tell(args.output.output, &standing(cluster));
     };
     let asked = EngineRequest {
         engine,
@@ -118,12 +121,46 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         engine: set.engine.into(),
         version: set.version,
         path: set.path,
+        wished: None,
         change: Some(set.change),
         done: args.wait.is_some(),
     };
     match args.output.output {
         Format::Table | Format::Wide => Ok(()),
         format => tell(format, &told),
+    }
+}
+
+/// The engine in force, as far as it is known: after a hand-over that was taken back the hub's word is another one.
+fn standing(cluster: ToldCluster) -> Told {
+    let in_force = super::in_force(&cluster).filter(|engine| cluster.engine != *engine);
+    let changing =
+        |c: &ToldCondition| c.kind == ConditionType::EngineCurrent && c.status == Status::False;
+    let done = in_force.is_none() && !cluster.conditions.iter().any(changing);
+    let wished = Wished {
+        engine: cluster.engine,
+        version: cluster.engine_version,
+        path: cluster.catalog_path,
+    };
+    match in_force {
+        None => Told {
+            cluster: cluster.name,
+            engine: wished.engine,
+            version: wished.version,
+            path: wished.path,
+            wished: None,
+            change: None,
+            done,
+        },
+        Some(engine) => Told {
+            cluster: cluster.name,
+            engine: engine.into(),
+            version: String::new(),
+            path: String::new(),
+            wished: Some(wished),
+            change: None,
+            done,
+        },
     }
 }
 
@@ -135,10 +172,18 @@ fn shown(format: Format, told: &Told) -> Result<String> {
     Ok(match format {
         Format::Table | Format::Wide => {
             let engine = format!("{} {}", told.engine, told.version);
+            let last = match &told.wished {
+                None => ("catalog path", told.path.clone()),
+                Some(Wished {
+                    engine,
+                    version,
+                    path,
+                }) => ("wished", format!("{engine} {version}, to follow {path}")),
+            };
             let rows = [
                 ("name", told.cluster.to_string()),
                 ("engine", engine.trim_end().to_owned()),
-                ("catalog path", told.path.clone()),
+                last,
             ];
             rows_text(None, rows.map(|(key, value)| vec![key.to_owned(), value]))
         }
@@ -149,24 +194,61 @@ fn shown(format: Format, told: &Told) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::cli::cluster::wait::tests::cluster;
+    use crate::wire::report::{ENGINE_IN_FORCE, Phase};
 
     #[test]
     fn people_and_programs_are_shown_the_engine_as_they_are_shown_a_cluster() {
-        let told = Told {
-            cluster: "eu1".parse().unwrap(),
-            engine: EngineKind::Flux.into(),
-            version: "2.9.5".to_owned(),
-            path: "clusters/eu1".to_owned(),
-            change: None,
-            done: true,
-        };
+        let told = standing(cluster(Phase::Healthy, &[], vec![]));
         assert_eq!(
             shown(Format::Table, &told).unwrap(),
             "name          eu1\n\
-             engine        flux 2.9.5\n\
+             engine        flux 2.9.4\n\
              catalog path  clusters/eu1\n"
         );
         assert_eq!(shown(Format::Name, &told).unwrap(), "eu1\n");
+        assert_eq!(
+            serde_json::to_value(&told).unwrap(),
+            json!({
+                "cluster": "eu1", "engine": "flux", "version": "2.9.4", "path": "clusters/eu1", "done": true,
+            })
+        );
+    }
+
+    /// The one that could not take its place was shown as the one that the cluster has.
+    #[test]
+    fn the_engine_that_came_back_is_shown_beside_the_one_that_is_wished() {
+        let returned = ToldCondition {
+            kind: ConditionType::EngineCurrent.into(),
+            status: Status::False.into(),
+            reason: "Returned".to_owned(),
+            message: "change 3: argocd 3.4.5 did not work within 600 s".to_owned(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let mut view = cluster(Phase::Degraded, &[], vec![returned]);
+        assert!(!standing(view.clone()).done);
+        view.facts = [(ENGINE_IN_FORCE.to_owned(), "flux".to_owned())].into();
+        let alike = standing(view.clone());
+        assert_eq!((alike.wished, alike.done), (None, false));
+        view.engine = EngineKind::Argocd.into();
+        view.engine_version = "3.4.5".to_owned();
+        view.catalog_path = "clusters/eu1.argocd".to_owned();
+        let told = standing(view);
+        assert_eq!(
+            shown(Format::Table, &told).unwrap(),
+            "name    eu1\n\
+             engine  flux\n\
+             wished  argocd 3.4.5, to follow clusters/eu1.argocd\n"
+        );
+        assert_eq!(
+            serde_json::to_value(&told).unwrap(),
+            json!({
+                "cluster": "eu1", "engine": "flux", "version": "", "path": "",
+                "wished": {"engine": "argocd", "version": "3.4.5", "path": "clusters/eu1.argocd"}, "done": false,
+            })
+        );
     }
 }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::add::{self, Adoption};
+use super::wait::Before;
 use crate::cli::connect::Connect;
 use crate::wire::api::{NewJoinToken, ScopeOptions};
 use crate::wire::id::ClusterName;
@@ -49,6 +50,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     };
     let answer = client.readopt(&args.name, &new).await?;
     let hub = (&access, args.connect.ca.as_deref());
-    let done = "may be adopted again";
+    let before = Before::of(&answer.cluster);
+    let done = ("may be adopted again", Some(&before));
     add::hand_out(&answer, (&args.adoption, file), hub, done).await
 }

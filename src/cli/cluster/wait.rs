@@ -1,5 +1,6 @@
 //! `linesman cluster wait`: tells the steps of an adoption as they happen.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -13,6 +14,7 @@ use crate::cli::output::{self, Output};
 use crate::cli::progress::{self, Progress};
 use crate::cli::wait::{LEAST, Silence};
 use crate::client::Client;
+use crate::keys;
 use crate::wire::api::{ToldCluster, ToldCondition};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{ConditionType, Phase, Status, StepName, StepState, Weight, weights};
@@ -51,23 +53,85 @@ pub(in crate::cli) struct Args {
     /// How long at most
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
     timeout: Duration,
+    /// Leave out what was known when 'cluster readopt' printed this
+    #[arg(long, value_name = "MARK", value_parser = Before::parse)]
+    after: Option<Before>,
     #[command(flatten)]
     connect: Connect,
     #[command(flatten)]
     output: Output,
 }
 
+/// How a cluster stood when its new YAML was made: nothing of that tells of the YAML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Before {
+    /// The join that the YAML is for raises it.
+    rev: i64,
+    /// Of the last join's refusal: [`words`].
+    conflict: Option<String>,
+}
+
+impl Before {
+    pub(super) fn of(cluster: &ToldCluster) -> Self {
+        Self {
+            rev: cluster.rev,
+            conflict: condition(cluster, ConditionType::JoinConflict).map(words),
+        }
+    }
+
+    /// What `Display` wrote.
+    fn parse(text: &str) -> Result<Self, String> {
+        let (rev, conflict) = match text.split_once('-') {
+            Some((rev, conflict)) => (rev, Some(conflict.to_owned())),
+            None => (text, None),
+        };
+        let rev = rev.parse::<i64>();
+        let rev = rev.map_err(|_| format!("'{text}' is none that 'cluster readopt' prints"))?;
+        Ok(Self { rev, conflict })
+    }
+
+    /// Whether it has not joined since.
+    fn holds(&self, cluster: &ToldCluster) -> bool {
+        cluster.rev == self.rev
+    }
+}
+
+impl fmt::Display for Before {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.rev)?;
+        match &self.conflict {
+            Some(conflict) => write!(f, "-{conflict}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Short for what a refusal says, the same for the same agent's next try: that comes from another port.
+fn words(conflict: &ToldCondition) -> String {
+    let said = conflict.message.split_whitespace().map(portless);
+    let all: Vec<&str> = [conflict.reason.as_str()].into_iter().chain(said).collect();
+    keys::sha256_hex(all.join(" ").as_bytes())[..12].to_owned()
+}
+
+fn portless(word: &str) -> &str {
+    match word.rsplit_once(':') {
+        Some((address, port)) if port.parse::<u16>().is_ok() => address,
+        _ => word,
+    }
+}
+
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
-    until(&client, &args.name, args.goal, args.timeout).await?;
+    let goal = (args.goal, args.after.as_ref());
+    until(&client, &args.name, goal, args.timeout).await?;
     super::stands(&client, &args.name, args.output.output).await
 }
 
-/// Returns when the cluster is there; a hub that is away for a moment is waited for as well.
+/// Returns when the cluster is there, by what came after [`Before`]; a hub that is away for a moment is waited for as well.
 pub(super) async fn until(
     client: &Client,
     name: &ClusterName,
-    goal: For,
+    goal: (For, Option<&Before>),
     limit: Duration,
 ) -> Result<()> {
     let mut progress = Progress::start(&format!(
@@ -77,14 +141,14 @@ pub(super) async fn until(
     let result = watch(client, name, goal, limit, &mut progress).await;
     let took = progress.finish().as_secs_f64();
     let cluster = result?;
-    output::progress_line(&there(&cluster, goal, took));
+    output::progress_line(&there(&cluster, goal.0, took));
     Ok(())
 }
 
 async fn watch(
     client: &Client,
     name: &ClusterName,
-    goal: For,
+    (goal, before): (For, Option<&Before>),
     limit: Duration,
     progress: &mut Progress,
 ) -> Result<ToldCluster> {
@@ -96,14 +160,16 @@ async fn watch(
     loop {
         match timeout_at(until, client.cluster(name)).await {
             Ok(Ok(cluster)) => {
-                progress.steps(&cluster.steps);
-                match verdict(&cluster, goal) {
+                // Steps tell of themselves, unless they are of before; what they do not tell is said.
+                let of_before = before.is_some_and(|before| before.holds(&cluster));
+                if !of_before {
+                    progress.steps(&cluster.steps);
+                }
+                let untold = of_before || progress::current(&cluster.steps).is_none();
+                match verdict(&cluster, goal, before) {
                     Verdict::There => return Ok(cluster),
                     Verdict::Never(failure) => return Err(failure.into()),
-                    // Steps tell of themselves; what they do not tell is said.
-                    Verdict::NotYet(why) if progress::current(&cluster.steps).is_none() => {
-                        progress.say(&why);
-                    }
+                    Verdict::NotYet(why) if untold => progress.say(&why),
                     Verdict::NotYet(_) => {}
                 }
                 (last, silence) = (Some(cluster), None);
@@ -120,7 +186,7 @@ async fn watch(
         if now >= ends {
             let failure = match silence {
                 Some(silence) => silence.failure(limit),
-                None => timed_out(name, last.as_ref(), goal, limit),
+                None => timed_out(name, last.as_ref(), (goal, before), limit),
             };
             return Err(failure.into());
         }
@@ -135,8 +201,11 @@ enum Verdict {
     Never(Failure),
 }
 
-fn verdict(cluster: &ToldCluster, goal: For) -> Verdict {
-    if let Some(conflict) = condition(cluster, ConditionType::JoinConflict) {
+fn verdict(cluster: &ToldCluster, goal: For, before: Option<&Before>) -> Verdict {
+    let before = before.filter(|before| before.holds(cluster));
+    let known = before.and_then(|before| before.conflict.as_deref());
+    let conflict = condition(cluster, ConditionType::JoinConflict);
+    if let Some(conflict) = conflict.filter(|c| known != Some(words(c).as_str())) {
         return Verdict::Never(Failure::new(
             Code::Conflict,
             format!("cluster {} cannot join: {}", cluster.name, conflict.message),
@@ -144,6 +213,12 @@ fn verdict(cluster: &ToldCluster, goal: For) -> Verdict {
                 "make new YAML and apply it: linesman cluster readopt {} --file adopt.yaml",
                 cluster.name
             ),
+        ));
+    }
+    if before.is_some() {
+        return Verdict::NotYet(format!(
+            "cluster {} has not joined anew yet; waiting for its new YAML to be applied",
+            cluster.name
         ));
     }
     let adopted = cluster
@@ -234,18 +309,21 @@ fn there(cluster: &ToldCluster, goal: For, took: f64) -> String {
 fn timed_out(
     name: &ClusterName,
     last: Option<&ToldCluster>,
-    goal: For,
+    (goal, before): (For, Option<&Before>),
     limit: Duration,
 ) -> Failure {
+    let unheard = |cluster: &ToldCluster| {
+        cluster.steps.is_empty() || before.is_some_and(|before| before.holds(cluster))
+    };
     let why = last.map_or_else(
         || "the hub did not answer".to_owned(),
-        |cluster| match verdict(cluster, goal) {
+        |cluster| match verdict(cluster, goal, before) {
             Verdict::NotYet(why) => why,
             Verdict::There | Verdict::Never(_) => output::phase(&cluster.phase),
         },
     );
     let next = match last {
-        Some(cluster) if cluster.steps.is_empty() => {
+        Some(cluster) if unheard(cluster) => {
             "apply the YAML in the cluster, then look at: kubectl -n linesman logs deploy/linesman-agent".to_owned()
         }
         _ => format!("look closer: linesman doctor --cluster {name}"),
@@ -258,142 +336,4 @@ fn timed_out(
 }
 
 #[cfg(test)]
-pub(in crate::cli) mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::wire::api::{EngineKind, GitRoute, LineView, ToldGitRoute, ToldStep, Via};
-
-    pub(in crate::cli) fn cluster(
-        phase: Phase,
-        steps: &[(StepName, StepState, &str)],
-        conditions: Vec<ToldCondition>,
-    ) -> ToldCluster {
-        let steps = steps.iter().map(|(step, state, reason)| ToldStep {
-            step: (*step).into(),
-            state: (*state).into(),
-            reason: (*reason).to_owned(),
-            at: "2026-01-01T00:00:00Z".to_owned(),
-        });
-        ToldCluster {
-            name: "eu1".parse().unwrap(),
-            id: "i".to_owned(),
-            phase: phase.into(),
-            engine: EngineKind::Flux.into(),
-            engine_version: "2.9.4".to_owned(),
-            labels: BTreeMap::new(),
-            line: LineView::default(),
-            last_seen: None,
-            revision: Some("main@sha1:0123456789ab".to_owned()),
-            agent_version: None,
-            catalog_path: "clusters/eu1".to_owned(),
-            git: ToldGitRoute {
-                route: GitRoute::Auto.into(),
-                via: Via::Direct.into(),
-            },
-            scope: None,
-            created_at: "2026-01-01T00:00:00Z".to_owned(),
-            steps: steps.collect(),
-            conditions,
-            later_conditions: Vec::new(),
-            facts: BTreeMap::new(),
-            agent_copy: None,
-            keys: Vec::new(),
-            rev: 1,
-        }
-    }
-
-    fn says(kind: ConditionType, status: Status, message: &str) -> ToldCondition {
-        let since = "2026-01-01T00:00:00Z".to_owned();
-        ToldCondition {
-            kind: kind.into(),
-            status: status.into(),
-            reason: "Why".to_owned(),
-            message: message.to_owned(),
-            since,
-        }
-    }
-
-    /// H59
-    #[test]
-    fn the_waiting_reason_is_named() {
-        let fresh = cluster(Phase::Pending, &[], vec![]);
-        let not_yet = "no word from cluster eu1 yet; waiting for its YAML to be applied";
-        assert_eq!(
-            verdict(&fresh, For::Adopted),
-            Verdict::NotYet(not_yet.to_owned())
-        );
-        let git = cluster(
-            Phase::Joining,
-            &[
-                (StepName::Join, StepState::Done, ""),
-                (StepName::Git, StepState::Waiting, "auth refused"),
-            ],
-            vec![],
-        );
-        assert_eq!(
-            verdict(&git, For::Healthy),
-            Verdict::NotYet("step git is waiting: auth refused".to_owned())
-        );
-        let failure = timed_out(&git.name, Some(&git), For::Adopted, Duration::from_mins(5));
-        assert_eq!(failure.code, Code::Timeout);
-        assert_eq!(
-            failure.message,
-            "5m passed and step git is waiting: auth refused"
-        );
-    }
-
-    #[test]
-    fn adopted_and_healthy_are_different_goals() {
-        let done = [(StepName::Adopted, StepState::Done, "")];
-        let sick = cluster(
-            Phase::Degraded,
-            &done,
-            vec![says(ConditionType::Synced, Status::False, "no fetch")],
-        );
-        assert_eq!(verdict(&sick, For::Adopted), Verdict::There);
-        let why = "cluster eu1 is Degraded: Synced is False (no fetch)";
-        assert_eq!(
-            verdict(&sick, For::Healthy),
-            Verdict::NotYet(why.to_owned())
-        );
-        let unguarded = cluster(
-            Phase::Degraded,
-            &done,
-            vec![
-                says(ConditionType::Synced, Status::True, ""),
-                says(ConditionType::SnapshotFresh, Status::False, "none yet"),
-                says(ConditionType::EngineInstalled, Status::False, "1 of 30"),
-                says(ConditionType::Guarded, Status::False, "it is missing"),
-            ],
-        );
-        let why = "cluster eu1 is Degraded: Guarded is False (it is missing)";
-        assert_eq!(
-            verdict(&unguarded, For::Healthy),
-            Verdict::NotYet(why.to_owned())
-        );
-        assert_eq!(
-            verdict(&cluster(Phase::Healthy, &done, vec![]), For::Healthy),
-            Verdict::There
-        );
-        assert_eq!(
-            there(&sick, For::Adopted, 12.34),
-            "cluster eu1 is adopted at main@01234567 (12.3 s)"
-        );
-    }
-
-    #[test]
-    fn a_conflict_ends_the_wait() {
-        let conflict = vec![says(
-            ConditionType::JoinConflict,
-            Status::True,
-            "token used by SHA256:x",
-        )];
-        let Verdict::Never(failure) =
-            verdict(&cluster(Phase::Conflict, &[], conflict), For::Adopted)
-        else {
-            panic!("a conflict does not pass by itself");
-        };
-        assert_eq!(failure.code, Code::Conflict);
-    }
-}
+pub(in crate::cli) mod tests;

@@ -144,6 +144,10 @@ fn condition(
         // Well, whichever it is.
         (None, _) => true,
         (Some((bad, _)), Some(status)) if *status == bad => weight.is_none(),
+        // The line carried Git until it went to its host directly again.
+        (Some(_), Some(Status::Unknown)) if kind == ConditionType::GitOverLine => {
+            condition.reason == "Direct"
+        }
         (Some(_), status) => status.is_some_and(|status| *status != Status::Unknown),
     };
     let text = [&condition.reason, &condition.message]
@@ -210,6 +214,11 @@ mod tests {
             assert_eq!(check.ok, ok, "{kind:?} {status:?}");
             assert!(!check.fix.is_empty());
         }
+        // The agent's last word of a line that carries no Git any more.
+        let mut direct = says(ConditionType::GitOverLine, Status::Unknown);
+        assert!(!alone(&direct, &view).unwrap().ok);
+        direct.reason = "Direct".to_owned();
+        assert!(alone(&direct, &view).unwrap().ok);
         let mut later = says(ConditionType::Synced, Status::True);
         later.status = Word::Later("Mostly".to_owned());
         let check = alone(&later, &view).unwrap();

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output::progress_line;
-use crate::client::{Client, Error};
+use crate::client::Client;
 use crate::wire::api::{DeviceLogin, SessionAnswer, TokenRequest};
 
 /// What each "slow down" adds, and a hub that is away (RFC 8628 §3.5).
@@ -33,7 +33,7 @@ pub(super) async fn log_in(client: &Client) -> Result<SessionAnswer> {
             .await
         {
             Ok(answer) => return Ok(answer),
-            Err(error) => match kind(&error) {
+            Err(error) => match error.slug() {
                 Some("authorization-pending") => {}
                 Some("expired-token") => return Err(over().into()),
                 Some("slow-down") => interval = (interval + SLOWER).min(MOST),
@@ -64,12 +64,4 @@ fn over() -> Failure {
         "nobody typed the code in time",
         "run it again",
     )
-}
-
-/// The problem's slug.
-pub(super) fn kind(error: &Error) -> Option<&str> {
-    match error {
-        Error::Refused { problem, .. } => problem.kind.strip_prefix("urn:linesman:problem:"),
-        _ => None,
-    }
 }

@@ -126,7 +126,7 @@ async fn ask(directory: &Path, hub: &str) -> Result<Session> {
     };
     let answer = match client.session_token("renew the session", &asked).await {
         Ok(answer) => answer,
-        Err(error) if error.status().is_some_and(|s| s.as_u16() == 401) => {
+        Err(error) if is_over(&error) => {
             forget(directory, hub, &session)?;
             return Err(ended(hub, &error.to_string()).into());
         }
@@ -157,6 +157,11 @@ fn keep(directory: &Path, hub: &str, renewed: &Session, next: Session) -> Result
     Ok(kept.ok_or_else(|| ended(hub, "there is none any more"))?)
 }
 
+/// Whether it is the hub's last word on the session. What stands before the hub refuses calls, too, and knows nothing of sessions.
+fn is_over(error: &client::Error) -> bool {
+    error.slug() == Some("session-ended")
+}
+
 /// The hub has said its last word: nobody asks again. Its CA stays for the next login.
 fn forget(directory: &Path, hub: &str, ended: &Session) -> Result<()> {
     change(directory, |sessions| {
@@ -181,6 +186,7 @@ fn ended(hub: &str, why: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::api::Problem;
 
     #[test]
     fn a_session_is_renewed_a_minute_before_its_end() {
@@ -204,6 +210,38 @@ mod tests {
                 due,
                 "{refresh:?} {end:?}"
             );
+        }
+    }
+
+    /// A proxy that has the person log in somewhere, or refuses for a while, throws no session away.
+    #[test]
+    fn only_the_hub_ends_a_session() {
+        let refused = |slug: &str, status: u16| client::Error::Refused {
+            operation: "renew the session".to_owned(),
+            problem: Box::new(Problem {
+                kind: format!("urn:linesman:problem:{slug}"),
+                title: String::new(),
+                status,
+                detail: String::new(),
+                hop: "hub".to_owned(),
+                next: String::new(),
+                request_id: String::new(),
+                more: [].into(),
+            }),
+        };
+        let gateway = client::Error::Gateway {
+            operation: "renew the session".to_owned(),
+            hub: "https://hub".to_owned(),
+            status: http::StatusCode::UNAUTHORIZED,
+            body: "<html>".to_owned(),
+        };
+        for (error, over) in [
+            (refused("session-ended", 401), true),
+            (refused("login-required", 401), false),
+            (refused("provider-unavailable", 502), false),
+            (gateway, false),
+        ] {
+            assert_eq!(is_over(&error), over, "{error:?}");
         }
     }
 

@@ -151,7 +151,14 @@ pub async fn standing(hub: &Hub, cluster: &Cluster) -> Result<Standing, CopyErro
 /// Whether it was asked to be taken out, which waits for a signature.
 async fn ends(hub: &Hub, cluster: &Cluster) -> Result<bool> {
     let (repo, branch) = (&hub.catalog.repo, branch(&cluster.name));
-    if !is_signed(hub).await? || git::head(repo, &branch).await?.is_none() {
+    if !is_signed(hub).await? {
+        return Ok(false);
+    }
+    let Some(proposed) = git::head(repo, &branch).await? else {
+        return Ok(false);
+    };
+    // What was merged waits no more: the copy that is there came later.
+    if git::contains(repo, &hub.catalog.branch, &proposed).await? {
         return Ok(false);
     }
     let kept = git::held(repo, &branch, paths(cluster)).await?;
@@ -185,16 +192,19 @@ async fn write_over(hub: &Hub, cluster: &Cluster, over: Option<&str>) -> Result<
     Ok(change(hub, &cluster.name, all, message, over).await?)
 }
 
-/// Renews the copy of a cluster that has just joined with what its owner applied; what goes wrong is logged, for the
-/// cluster has joined all the same.
+/// Renews the copy of a cluster that has just joined with what its owner applied, unless its end waits for a signature; what
+/// goes wrong is logged, for the cluster has joined all the same.
 pub async fn renew_joined(hub: &Hub, cluster_id: &str) {
     let renewed = async {
         let cluster = hub.store.cluster_by_id(cluster_id).await;
         let cluster = cluster.context("read the cluster that joined")?;
-        match cluster.filter(|c| c.removed_at.is_none()) {
-            Some(cluster) => renew(hub, &cluster).await,
-            None => Ok(None),
+        let Some(cluster) = cluster.filter(|c| c.removed_at.is_none()) else {
+            return Ok(None);
+        };
+        if ends(hub, &cluster).await? {
+            return Ok(None);
         }
+        renew(hub, &cluster).await
     };
     match renewed.await {
         Ok(None | Some(Done::InForce(_))) => {}
@@ -207,10 +217,11 @@ pub async fn renew_joined(hub: &Hub, cluster_id: &str) {
     }
 }
 
-/// Takes the copy out of the catalog, where there is one.
+/// Takes the copy out of the catalog, where there is one, and what was proposed of one.
 pub async fn take_out(hub: &Hub, cluster: &Cluster) -> Result<Done> {
     let held = held(hub, cluster).await?;
     if held.is_empty() {
+        git::withdraw(&hub.catalog.repo, &branch(&cluster.name)).await?;
         return Ok(Done::InForce(None));
     }
     let message = format!("Take the copy of the agent of cluster {} out", cluster.name);

@@ -69,22 +69,22 @@ pub struct Readers {
 
 impl Readers {
     /// Whether this reading is not on record yet.
-    fn is_new(&self, reading: String, now: Instant) -> bool {
+    fn is_new(&self, reading: &str, now: Instant) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.get(reading)
+            .is_none_or(|at| now.duration_since(*at) >= AGAIN)
+    }
+
+    /// It is by now.
+    fn recorded(&self, reading: String, now: Instant) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() >= READERS {
             last.retain(|_, at| now.duration_since(*at) < AGAIN);
-        }
-        if last
-            .get(&reading)
-            .is_some_and(|at| now.duration_since(*at) < AGAIN)
-        {
-            return false;
         }
         // A flood of different questions is on record one by one.
         if last.len() < READERS {
             last.insert(reading, now);
         }
-        true
     }
 }
 
@@ -234,9 +234,11 @@ async fn on_record(
     cluster: Option<&str>,
     asked: &str,
 ) -> Result<(), Problem> {
-    let reading = format!("{} {asked}", caller.user.name);
-    if hub.audit_readers.is_new(reading, Instant::now()) {
+    let (reading, now) = (format!("{} {asked}", caller.user.name), Instant::now());
+    if hub.audit_readers.is_new(&reading, now) {
         caller.record(hub, "audit.read", cluster, asked).await?;
+        // Not before: where that fails, who asks again is refused again.
+        hub.audit_readers.recorded(reading, now);
     }
     Ok(())
 }

@@ -79,17 +79,15 @@ async fn add_key(
         public,
         title: new.title.chars().take(MAX_TITLE).collect(),
     };
-    let stored = hub
-        .store
-        .add_ssh_key(key, clock::now())
-        .await?
-        .ok_or_else(|| {
-            Problem::new(
-                Slug::Exists,
-                format!("the key {fingerprint} belongs to someone else"),
-                "make a key of your own: ssh-keygen -t ed25519",
-            )
-        })?;
+    let stored = hub.store.add_ssh_key(key, clock::now()).await?;
+    let stored = stored.ok_or_else(|| {
+        Problem::new(
+            Slug::Exists,
+            format!("the key {fingerprint} belongs to someone else"),
+            "make a key of your own: ssh-keygen -t ed25519",
+        )
+    });
+    let stored = caller.outcome(&hub, stored).await?;
     let status = if known {
         StatusCode::OK
     } else {

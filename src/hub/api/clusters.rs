@@ -154,7 +154,10 @@ async fn add(
             let text = format!("cluster {} already exists", new.name);
             return Err(Problem::new(Slug::Exists, text, next));
         }
-        None => create(&hub, &caller, &new).await?,
+        None => {
+            let made = create(&hub, &caller, &new).await;
+            caller.outcome(&hub, made).await?
+        }
     };
     let (answer, _) = adopt(&hub, &caller, cluster, new.adoption, false).await?;
     let answer = AdoptionAnswer { proposed, ..answer };
@@ -350,7 +353,10 @@ async fn remove(
     let cluster = claimed.await?;
     // Before the agent goes: what stays in the catalog would bring it back.
     match copy::take_out(&hub, &cluster).await? {
-        Done::Proposed(branch) => return Err(agent_copy::stays(&name, &branch)),
+        Done::Proposed(branch) => {
+            let stays = Err(agent_copy::stays(&name, &branch));
+            return caller.outcome(&hub, stays).await;
+        }
         Done::InForce(Some(commit)) => copy::applied(&hub, &cluster, &commit).await?,
         Done::InForce(None) => {}
     }

@@ -1,6 +1,6 @@
 //! Grants: give, list, revoke, and explain who gets where.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use time::OffsetDateTime;
 
 use super::problem::{Problem, Slug};
-use super::{Caller, UserBody, precondition};
+use super::{Caller, UserBody, clusters, precondition};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{Clusters, Grant, Mode};
@@ -23,6 +23,9 @@ use crate::wire::id::ClusterName;
 mod asked;
 mod check;
 mod list;
+mod reach;
+
+use reach::Reach;
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
@@ -49,10 +52,29 @@ async fn show(
     if !own && !manages(&caller) {
         return Err(unknown(&id));
     }
+    let reach = Reach::of(&hub, &caller).await?;
+    let grant = reach.shown(grant).ok_or_else(|| unknown(&id))?;
     Ok((
         precondition::tag(grant.rev),
         Json(view(&grant, clock::now())),
     ))
+}
+
+/// The cluster that is asked about, with its labels; without them it is not there, and the caller is not to learn that. Who may is
+/// told: the name is misspelt.
+async fn cluster(
+    hub: &Hub,
+    name: &str,
+    learns: bool,
+) -> Result<(ClusterName, Option<BTreeMap<String, String>>), Problem> {
+    match clusters::find(hub, name).await {
+        Ok(cluster) => Ok((cluster.name, Some(cluster.labels))),
+        Err(unknown) if learns || unknown.slug != Slug::NotFound => Err(unknown),
+        Err(unknown) => match name.parse() {
+            Ok(name) => Ok((name, None)),
+            Err(_) => Err(unknown),
+        },
+    }
 }
 
 async fn find(hub: &Hub, id: &str) -> Result<Grant, Problem> {
@@ -87,7 +109,8 @@ async fn add(
         .record(&hub, "grant.add", cluster, &described(&grant))
         .await?;
     let grant = hub.store.add_grant(grant, key, now).await;
-    let grant = grant.map_err(precondition::taken)?;
+    let grant = grant.map_err(precondition::taken);
+    let grant = caller.outcome(&hub, grant).await?;
     hub.access_changed.notify_one();
     Ok((
         StatusCode::CREATED,

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::hub::auth::Role;
 use crate::hub::oidc::Provider;
 use crate::hub::serve::first_admin;
+use crate::hub::store::StoreError;
 use crate::hub::tls::TlsSource;
 use crate::hub::{Hub, audit, git, image};
 use crate::wire::PROTOCOL;
@@ -200,14 +201,12 @@ async fn retention(hub: &Hub) -> Check {
 
 /// How many records the audit's sinks have yet to take.
 async fn sinks(hub: &Hub) -> Check {
-    let head = *hub.audit.head().borrow();
     let mut found = Vec::new();
     let mut late = false;
     for sink in &hub.config.audit.sinks {
         let name = sink.name();
-        match hub.store.audit_position(&name).await {
-            Ok(position) => {
-                let behind = head - position.unwrap_or(0);
+        match behind(hub, &name).await {
+            Ok(behind) => {
                 late |= behind > MAX_BEHIND;
                 found.push(format!("{name} is {behind} records behind"));
             }
@@ -227,6 +226,13 @@ async fn sinks(hub: &Hub) -> Check {
         if late { Err(text) } else { Ok(text) },
         "look at the receiver, and at the hub's log for why it does not take records",
     )
+}
+
+/// How many records this sink has yet to take, whichever replica made them.
+async fn behind(hub: &Hub, sink: &str) -> Result<i64, StoreError> {
+    let position = hub.store.audit_position(sink).await?.unwrap_or(0);
+    let last = hub.store.audit_head().await?.map_or(0, |row| row.seq);
+    Ok(last.saturating_sub(position).max(0))
 }
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ impl std::convert::From<LoginError> for Problem {
             }
             LoginError::Stopping => Self::new(Slug::Unavailable, why, next).retry_after(1),
             LoginError::Provider(e) if e.is_final() => Self::new(Slug::SessionEnded, why, next),
+            LoginError::NoProvider => Self::new(Slug::ProviderUnavailable, why, next),
             LoginError::Provider(_) => {
                 tracing::warn!(why, "the identity provider could not be asked");
                 Self::new(Slug::ProviderUnavailable, why, next)

@@ -71,7 +71,8 @@ fn matches_tag(headers: &HeaderMap, tag: &str, what: &str) -> Result<(), Problem
 /// to be written. It asks [`matches`] each time, so that a call that names a revision is refused at its second look; only `*`
 /// goes on with what is there by then.
 ///
-/// What `attempt` put on record before it found out that somebody was quicker is followed by the record that it was not made.
+/// What `attempt` put on record before it found out that somebody was quicker, or that it is refused, is followed by the record
+/// that it was not made.
 pub async fn written<T, W>(
     (hub, caller): (&Hub, &Caller),
     what: &str,
@@ -81,7 +82,7 @@ where
     W: Future<Output = Result<Option<T>, Problem>>,
 {
     for _ in 0..TRIES {
-        if let Some(done) = attempt().await? {
+        if let Some(done) = caller.outcome(hub, attempt().await).await? {
             return Ok(done);
         }
         caller.lost(hub).await?;

@@ -162,32 +162,28 @@ async fn bind(
     let mut entry = caller.entry("cluster.accept", Some(name), &fingerprint);
     entry.reason.clone_from(&because);
     hub.audit.event(entry).await?;
-    let (cluster, created, already, ended) =
-        match hub.store.accept_agent(accept, clock::now()).await? {
-            Accepted::Bound {
-                cluster,
-                created,
-                already,
-                ended,
-            } => (cluster, created, already, ended),
-            Accepted::NoBundle => {
-                return Err(Problem::new(
-                    Slug::NoBundle,
-                    format!("the hub has no record of cluster {name}, and no bundle of its engine"),
-                    "run: linesman engine import flux VERSION, with the version that runs there",
-                ));
-            }
-            Accepted::Refused(refusal) => {
-                let problem = refused(refusal, &fingerprint, Some(&agent.cluster));
-                let denied = Entry {
-                    verdict: Verdict::Deny,
-                    reason: Some(problem.slug.as_str().to_owned()),
-                    ..caller.entry("cluster.accept", Some(name), &fingerprint)
-                };
-                hub.audit.event(denied).await?;
-                return Err(problem);
-            }
-        };
+    let accepted = match hub.store.accept_agent(accept, clock::now()).await? {
+        Accepted::Bound {
+            cluster,
+            created,
+            already,
+            ended,
+        } => Ok((cluster, created, already, ended)),
+        Accepted::NoBundle => Err(no_bundle(name)),
+        Accepted::Refused(refusal) => Err(refused(refusal, &fingerprint, Some(&agent.cluster))),
+    };
+    let (cluster, created, already, ended) = match accepted {
+        Ok(bound) => bound,
+        Err(problem) => {
+            let denied = Entry {
+                verdict: Verdict::Deny,
+                reason: Some(problem.slug.as_str().to_owned()),
+                ..caller.entry("cluster.accept", Some(name), &fingerprint)
+            };
+            hub.audit.event(denied).await?;
+            return Err(problem);
+        }
+    };
     tracing::info!(
         cluster = name,
         fingerprint,
@@ -218,6 +214,14 @@ async fn bind(
 async fn in_catalog(hub: &Hub, name: &ClusterName) -> Result<bool, Problem> {
     let path = format!("clusters/{name}");
     Ok(git::has_directory(&hub.catalog.repo, &hub.catalog.branch, &path).await?)
+}
+
+fn no_bundle(name: &str) -> Problem {
+    Problem::new(
+        Slug::NoBundle,
+        format!("the hub has no record of cluster {name}, and no bundle of its engine"),
+        "run: linesman engine import flux VERSION, with the version that runs there",
+    )
 }
 
 fn refused(refusal: AcceptRefusal, fingerprint: &str, cluster: Option<&ClusterName>) -> Problem {

@@ -103,7 +103,8 @@ async fn add(
         provider: None,
         rev: 1,
     };
-    let user = hub.store.add_user(user, clock::now()).await?;
+    let added = hub.store.add_user(user, clock::now()).await;
+    let user = caller.outcome(&hub, added.map_err(Problem::from)).await?;
     hub.access_changed.notify_one();
     Ok((StatusCode::CREATED, Json(shown(user, 0))))
 }
@@ -293,7 +294,7 @@ async fn create(
     caller.record(&hub, "token.create", None, &target).await?;
     let key = precondition::key(&headers)?.map(str::to_owned);
     let stored = hub.store.add_api_token(record, key).await;
-    let stored = stored.map_err(not_made)?;
+    let stored = caller.outcome(&hub, stored.map_err(not_made)).await?;
     // A repeated call finds its token and gives it this secret.
     let text = fresh.with_id(&stored.id).text(Prefix::Api);
     let answer = ApiTokenAnswer {
@@ -396,14 +397,15 @@ async fn revoke(
     precondition::matches(&headers, TOKEN_REV, &format!("token {id}"))?;
     let target = format!("{} of {}: {}", token.id, user.name, token.title);
     caller.record(&hub, "token.revoke", None, &target).await?;
-    match hub.store.revoke_api_token(&id, clock::now()).await? {
-        Ended::Done => {}
+    let revoked = match hub.store.revoke_api_token(&id, clock::now()).await? {
+        Ended::Done => Ok(()),
         Ended::Unknown => {
             caller.lost(&hub).await?;
-            return Err(unknown("token", &id));
+            Err(unknown("token", &id))
         }
-        Ended::LastAdmin => return Err(last_admin()),
-    }
+        Ended::LastAdmin => Err(last_admin()),
+    };
+    caller.outcome(&hub, revoked).await?;
     hub.requests.end(Gone::Token(&id));
     Ok(StatusCode::NO_CONTENT)
 }

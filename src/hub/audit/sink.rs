@@ -152,13 +152,15 @@ async fn rename(store: &Store) -> Result<()> {
 /// this one shows none, however it ended.
 struct Behind {
     shown: Gauge,
+    /// The last record that this process stored.
     head: watch::Receiver<i64>,
 }
 
 impl Behind {
-    fn show(&self, delivered: i64) {
-        let behind = self.head.borrow().saturating_sub(delivered).max(0);
-        self.shown.set(behind);
+    /// `last` is the last record that is known of, be it another replica's.
+    fn show(&self, delivered: i64, last: i64) {
+        let last = last.max(*self.head.borrow());
+        self.shown.set(last.saturating_sub(delivered).max(0));
     }
 }
 
@@ -168,8 +170,8 @@ impl Drop for Behind {
     }
 }
 
-/// Delivers until `stop`, and then no more than what it is about to; `head` is the number of the chain's last record, `behind` how
-/// many of them the sink has yet to take.
+/// Delivers until `stop`, and then no more than what it is about to; `head` is the number of the last record that this process stored,
+/// `behind` how many of the chain's the sink has yet to take.
 pub async fn run(
     store: Store,
     sink: Sink,
@@ -258,7 +260,8 @@ mod tests {
         let (data, pipe, store) = unread().await;
         let sink = Sink::File(AuditFile::new(pipe.clone()));
         let name = sink.name();
-        let (head, seen) = watch::channel(3);
+        // The first of them is this replica's, the others are not.
+        let (head, seen) = watch::channel(1);
         let shown = Gauge::default();
         let behind = Behind {
             shown: shown.clone(),

@@ -53,9 +53,34 @@ fn an_agent_is_lost_since_it_was_heard_last() {
         (900, 0, false, None, Beat::Never),
         (1044, 1000, false, Some(100), Beat::Unjudged),
         (1045, 1000, false, Some(100), lost(100)),
+        // The clock was ahead when the hub began to listen, or when it heard the agent last.
+        (200, 7_400, false, Some(100), lost(100)),
+        (200, 0, false, Some(7_400), lost(0)),
+        (200, 7_400, false, Some(7_500), lost(200)),
+        (200, 7_400, true, Some(7_500), Beat::Heard),
+        (200, 190, false, Some(7_400), Beat::Unjudged),
+        // It was ahead by a little, and is right now.
+        (990, 1_000, false, Some(100), Beat::Unjudged),
+        // Replicas' clocks differ a little.
+        (200, 0, false, Some(215), Beat::Heard),
+        (200, 0, false, Some(216), lost(0)),
     ] {
         let beat = beat(seconds(now), seconds(started), line_up, heard.map(seconds));
         assert_eq!(beat, expected, "{now} {started} {line_up} {heard:?}");
+    }
+}
+
+#[test]
+fn a_word_that_is_yet_to_come_counts_where_there_is_no_other() {
+    for (heard, expected) in [
+        (vec![], None),
+        (vec![100, 150], Some(150)),
+        (vec![100, 215], Some(215)),
+        (vec![7_400, 100, 150], Some(150)),
+        (vec![7_400, 7_500], Some(7_500)),
+    ] {
+        let last = last_word(seconds(200), heard.iter().copied().map(seconds));
+        assert_eq!(last, expected.map(seconds), "{heard:?}");
     }
 }
 

@@ -149,6 +149,30 @@ async fn commits_at_the_same_time_are_all_kept() {
 }
 
 #[tokio::test]
+async fn a_proposal_is_withdrawn_where_the_base_has_it_all() {
+    let folder = Folder::new();
+    let repo = folder.repo();
+    ensure(&repo, &some(&[("a", "1")]), Others::Nobody)
+        .await
+        .unwrap();
+    let wish = |text: &'static str| propose(&repo, BRANCH, "of/eu1", change(&[("a", text)], false));
+    let proposed = async || head(&repo, "of/eu1").await.unwrap();
+    assert_eq!(wish("1").await.unwrap(), None);
+    assert_eq!(proposed().await, None);
+    let made = wish("2").await.unwrap();
+    assert!(made.is_some());
+    assert_eq!(proposed().await, made);
+    assert_eq!(wish("1").await.unwrap(), None);
+    assert_eq!(proposed().await, None, "whoever merges it has the 2");
+
+    wish("2").await.unwrap().unwrap();
+    for _ in 0..2 {
+        withdraw(&repo, "of/eu1").await.unwrap();
+        assert_eq!(proposed().await, None);
+    }
+}
+
+#[tokio::test]
 async fn a_branch_without_commits_is_empty() {
     let folder = Folder::new();
     ensure(&folder.repo(), &some(&[("a", "1")]), Others::Nobody)

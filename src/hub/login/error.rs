@@ -22,6 +22,9 @@ pub enum LoginError {
     TooMany(&'static str, Duration),
     #[error("the hub stops")]
     Stopping,
+    /// It may come back with the next start of the hub, and the session is as it was.
+    #[error("this hub has no identity provider now to ask about the session")]
+    NoProvider,
     /// Of a login code; why it is not good, nobody is told.
     #[error("the login code is unknown, was used or replaced, or is older than ten minutes")]
     Code,
@@ -46,6 +49,10 @@ impl LoginError {
             Self::Stopping => (
                 self.to_string(),
                 "try again: another one takes its place".to_owned(),
+            ),
+            Self::NoProvider => (
+                self.to_string(),
+                "ask a hub admin, who starts it with --oidc-issuer".to_owned(),
             ),
             Self::Code => (
                 self.to_string(),

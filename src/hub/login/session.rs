@@ -194,12 +194,7 @@ async fn refreshed(hub: &Hub, token: &TokenText, from: &From) -> Result<SessionA
     let user = match &hub.oidc {
         _ if lately || session.sealed.is_none() => user,
         Some(provider) => ask(hub, provider, &session, &user, from).await?,
-        // It may come back with the next start of the hub.
-        None => {
-            let why = "this hub has no identity provider now to ask about the session";
-            let next = "ask a hub admin, who starts it with --oidc-issuer";
-            return Err(LoginError::refused(why, next));
-        }
+        None => return Err(LoginError::NoProvider),
     };
     let now = clock::now();
     let fresh = Fresh::new();
@@ -265,7 +260,8 @@ async fn ask(
     let no = match &error {
         LoginError::Provider(error) => error.is_final(),
         LoginError::Refused { .. } => true,
-        LoginError::Code
+        LoginError::NoProvider
+        | LoginError::Code
         | LoginError::TooMany(..)
         | LoginError::Stopping
         | LoginError::Store(_)

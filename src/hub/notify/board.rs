@@ -133,6 +133,9 @@ impl Board {
         let known: BTreeSet<&ClusterName> = fleet.iter().map(|seen| &seen.cluster).collect();
         self.troubles
             .retain(|(cluster, _), _| known.contains(cluster));
+        for trouble in self.troubles.values_mut() {
+            trouble.dated(now);
+        }
         let mut due: BTreeMap<(State, String), Vec<(ClusterName, Trouble)>> = BTreeMap::new();
         self.surplus = 0;
         let mut silent: BTreeSet<Key> = BTreeSet::new();
@@ -163,7 +166,8 @@ impl Board {
         now: OffsetDateTime,
         heals: &[(ClusterName, HealRecord)],
     ) -> Vec<Notice> {
-        self.healed.retain(|_, at| now - *at < HEALED_EVERY);
+        self.healed
+            .retain(|_, at| *at <= now && now - *at < HEALED_EVERY);
         let mut due: BTreeMap<(State, String), Vec<(ClusterName, Trouble)>> = BTreeMap::new();
         for (cluster, heal) in heals {
             let key = (cluster.clone(), self.healed_as(cluster, &heal.class));
@@ -293,6 +297,15 @@ impl Trouble {
     /// It was told, and its end was not.
     fn is_told(&self) -> bool {
         self.told.is_some() && !self.over
+    }
+
+    /// What is dated ahead was noted by a clock that was: it counts from now on. Only the start of what came back is put off.
+    fn dated(&mut self, now: OffsetDateTime) {
+        if self.since - now > QUIET {
+            self.since = now;
+        }
+        self.told = self.told.map(|told| told.min(now));
+        self.gone = self.gone.map(|gone| gone.min(now));
     }
 
     /// It is there at this look.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use time::{Duration, OffsetDateTime};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,7 @@ use crate::hub::Hub;
 use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::auth::Role;
 use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::store::{ApiToken, Store, StoreError, UserRow};
+use crate::hub::store::{ApiToken, Ended, Store, StoreError, UserRow};
 
 const TITLE: &str = "first admin token";
 const LASTS: Duration = Duration::days(30);
@@ -28,23 +28,14 @@ pub const NEXT: &str = "make another while it lasts: linesman token create --use
 /// The user `admin` with a token in `admin.token`. The token is made again only while no admin has one in force: then
 /// the file was never written, or all have ended and the operator needs a way in, which is a restart of the hub.
 pub(super) async fn ensure(store: &Store, data: &Path, now: OffsetDateTime) -> Result<()> {
-    let user = store
-        .ensure_user(UserRow {
-            id: uuid::Uuid::now_v7().to_string(),
-            name: "admin".to_owned(),
-            roles: vec![Role::Admin.as_str().to_owned()],
-            groups: vec!["admin".to_owned()],
-            disabled: false,
-            provider: None,
-            rev: 1,
-        })
-        .await?;
+    let user = store.ensure_user(first_admin()).await?;
     store
         .ensure_default_grant(default_grant(&user, now))
         .await?;
     if store.live_admin_tokens(now).await? > 0 {
         return Ok(());
     }
+    let user = as_admin(store, user, now).await?;
     let token = TokenText::new(clock::random(), clock::random());
     // The file first: a token that nobody can read would lock the operator out.
     keep_secret(&data.join("admin.token"), token.text(Prefix::Api).expose())?;
@@ -64,6 +55,46 @@ pub(super) async fn ensure(store: &Store, data: &Path, now: OffsetDateTime) -> R
     store.add_api_token(record, None).await?;
     tracing::info!(file = %data.join("admin.token").display(), ends, "a token for the user admin is written");
     Ok(())
+}
+
+fn first_admin() -> UserRow {
+    UserRow {
+        id: uuid::Uuid::now_v7().to_string(),
+        name: "admin".to_owned(),
+        roles: vec![Role::Admin.as_str().to_owned()],
+        groups: vec!["admin".to_owned()],
+        disabled: false,
+        provider: None,
+        rev: 1,
+    }
+}
+
+/// The user whom the token lets in. One that was removed meanwhile comes back, and one without the role has it again: the token
+/// would be refused.
+async fn as_admin(store: &Store, user: UserRow, now: OffsetDateTime) -> Result<UserRow> {
+    const WHY: &str = "no admin has a token in force";
+    if user.disabled {
+        let user = store.add_user(first_admin(), now).await?;
+        tracing::warn!(why = WHY, "the user admin was removed, and is made again");
+        return Ok(user);
+    }
+    let role = Role::Admin.as_str();
+    if user.roles.iter().any(|held| held == role) {
+        return Ok(user);
+    }
+    let mut user = user;
+    user.roles.push(role.to_owned());
+    match store.set_user(user.clone(), now).await? {
+        Ended::Done => {}
+        Ended::Unknown | Ended::LastAdmin => {
+            bail!("give the user admin its role again: somebody else changed it meanwhile");
+        }
+    }
+    tracing::warn!(
+        why = WHY,
+        "the user admin had lost the role, and has it again"
+    );
+    Ok(user)
 }
 
 /// The first admin reaches every cluster as `linesman:admin`, until someone revokes that.
@@ -150,6 +181,8 @@ pub(super) async fn watch(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::hub::store::sqlite::Sqlite;
 
@@ -170,13 +203,50 @@ mod tests {
         }
     }
 
-    /// Who has no token any more starts the hub anew.
-    #[tokio::test]
-    async fn the_first_token_ends_and_a_later_start_writes_another() {
-        let data = std::env::temp_dir().join(format!("linesman-first-{}", std::process::id()));
+    async fn opened(name: &str) -> (PathBuf, Store) {
+        let name = format!("linesman-first-{name}-{}", std::process::id());
+        let data = std::env::temp_dir().join(name);
         drop(std::fs::remove_dir_all(&data));
         std::fs::create_dir_all(&data).unwrap();
         let store = Store::Sqlite(Sqlite::open(&data).await.unwrap());
+        (data, store)
+    }
+
+    /// A removed user, or one without the role, would have a token that nobody is let in by.
+    #[tokio::test]
+    async fn the_first_token_is_an_admins_whatever_became_of_the_user() {
+        let start = OffsetDateTime::UNIX_EPOCH + Duration::days(20_000);
+        let end = start + LASTS;
+        for (name, removed) in [("removed", true), ("without-role", false)] {
+            let (data, store) = opened(name).await;
+            ensure(&store, &data, start).await.unwrap();
+            let user = store.user("admin").await.unwrap().unwrap();
+            // As long as the token is in force, it is the last admin's.
+            let done = if removed {
+                store.remove_user(user.revision(), end).await.unwrap()
+            } else {
+                let roles = vec![Role::Viewer.as_str().to_owned()];
+                let user = UserRow { roles, ..user };
+                store.set_user(user, end).await.unwrap()
+            };
+            assert_eq!(done, Ended::Done, "{name}");
+            ensure(&store, &data, end).await.unwrap();
+            assert_eq!(store.live_admin_tokens(end).await.unwrap(), 1, "{name}");
+            let user = store.user("admin").await.unwrap().unwrap();
+            let roles = if removed { "admin" } else { "viewer admin" };
+            assert_eq!(
+                (user.roles.join(" "), user.groups.join(" ")),
+                (roles.to_owned(), "admin".to_owned())
+            );
+            drop(store);
+            drop(std::fs::remove_dir_all(&data));
+        }
+    }
+
+    /// Who has no token any more starts the hub anew.
+    #[tokio::test]
+    async fn the_first_token_ends_and_a_later_start_writes_another() {
+        let (data, store) = opened("ends").await;
         let written = || std::fs::read_to_string(data.join("admin.token")).unwrap();
         let start = OffsetDateTime::UNIX_EPOCH + Duration::days(20_000);
         ensure(&store, &data, start).await.unwrap();

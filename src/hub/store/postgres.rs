@@ -57,7 +57,7 @@ mod replicas;
 mod target;
 
 use contract::{End, db};
-use pool::{Lent, Pool, is_lost, pool};
+use pool::{Lent, Pool, Wants, is_lost, pool};
 
 pub use replicas::Bells;
 pub use target::Target;
@@ -152,6 +152,11 @@ fn sessions(target: &Target) -> PgConnectOptions {
     ])
 }
 
+/// The same for sessions that only read.
+fn read_only(target: &Target) -> PgConnectOptions {
+    sessions(target).options([("default_transaction_read_only", "on")])
+}
+
 impl Postgres {
     /// Takes the database for this process and brings its schema up to date.
     pub async fn open(target: Target, share: Share) -> Result<Self> {
@@ -159,21 +164,23 @@ impl Postgres {
             share,
             ..Self::new(target)
         };
-        store.reach().await?;
+        store.reach(Wants::Writes).await?;
         store.take().await?;
         store.migrate().await?;
         Ok(store)
     }
 
-    /// Reads the database, whose hub may run. Nothing is written or migrated.
+    /// Reads the database, whose hub may run, or a standby of it. Nothing is written or migrated.
     pub async fn open_read_only(target: Target) -> Result<Self> {
         let store = Self::new(target);
-        store.reach().await?;
+        store.reach(Wants::Anything).await?;
+        let readers = pool(READERS, Wants::Anything, read_only(&store.target));
         Ok(Self {
-            writer: store.readers.clone(),
-            audit: store.readers.clone(),
-            hold: store.readers.clone(),
-            lead: store.readers.clone(),
+            writer: readers.clone(),
+            audit: readers.clone(),
+            hold: readers.clone(),
+            lead: readers.clone(),
+            readers,
             ..store
         })
     }
@@ -191,7 +198,7 @@ impl Postgres {
     pub fn syncing_audit(self) -> Self {
         let options = sessions(&self.target).options([("synchronous_commit", "on")]);
         Self {
-            audit: pool(1, options),
+            audit: pool(1, Wants::Writes, options),
             ..self
         }
     }
@@ -210,9 +217,6 @@ impl Postgres {
 
     fn new(target: Target) -> Self {
         let options = sessions(&target);
-        let read_only = options
-            .clone()
-            .options([("default_transaction_read_only", "on")]);
         // A hub whose machine is gone has lost the database after a minute.
         let holding = options.clone().options([
             ("lock_timeout", "3s"),
@@ -222,12 +226,12 @@ impl Postgres {
         ]);
         let lazily = options.clone().options([("synchronous_commit", "off")]);
         Self {
-            writer: pool(WRITERS, options.clone()),
-            audit: pool(1, lazily),
-            readers: pool(READERS, read_only),
+            writer: pool(WRITERS, Wants::Writes, options),
+            audit: pool(1, Wants::Writes, lazily),
+            readers: pool(READERS, Wants::Reads, read_only(&target)),
             auditors: Arc::new(Semaphore::new(AUDITORS)),
-            lead: pool(1, holding.clone()),
-            hold: pool(1, holding),
+            lead: pool(1, Wants::Writes, holding.clone()),
+            hold: pool(1, Wants::Writes, holding),
             audit_end: End::default(),
             access: AccessChanges::default(),
             share: Share::Alone,
@@ -237,14 +241,14 @@ impl Postgres {
     }
 
     /// The first connection: what is wrong with address, password, certificate or server is said here.
-    async fn reach(&self) -> Result<()> {
+    async fn reach(&self, wants: Wants) -> Result<()> {
+        const SERVER: &str = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')";
         let asked = async {
             let mut first = self.target.options().connect().await?;
-            sqlx::query_as("SELECT current_setting('server_version_num')::int4, current_setting('server_encoding')")
-                .fetch_one(&mut first)
-                .await
+            let server: (i32, String) = sqlx::query_as(SERVER).fetch_one(&mut first).await?;
+            Ok::<_, sqlx::Error>((server, wants.met(&mut first).await?))
         };
-        let (version, encoding): (i32, String) = self.in_time(asked).await?;
+        let ((version, encoding), met) = self.in_time(asked).await?;
         let refused = |why: String| self.refused(&why);
         if version < OLDEST {
             let (is, least) = (version / 10_000, OLDEST / 10_000);
@@ -256,6 +260,10 @@ impl Postgres {
             return Err(refused(format!(
                 "its encoding is {encoding}; make one with ENCODING 'UTF8'"
             )));
+        }
+        if !met {
+            let why = "it takes no writes (a standby?): give the primary's address";
+            return Err(refused(why.to_owned()));
         }
         Ok(())
     }

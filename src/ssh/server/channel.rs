@@ -17,6 +17,7 @@ use crate::keys::Public;
 const MAX_COMMAND: usize = 1024;
 const STDERR: u32 = 1;
 const LOST: &str = "the key may not do this any more";
+const UNKNOWN: &str = "the key cannot be looked up at this moment; try again in a few seconds";
 /// A client that reads nothing is not told why.
 const TOLD: Duration = Duration::from_secs(1);
 
@@ -58,10 +59,10 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     let status = match waiting {
         // Asked again: a connection may outlive the right that it began with.
         Ok(Some(Wish::Exec { text, git_protocol })) => match (
-            (shared.server.authorize)(key).await.held(),
+            (shared.server.authorize)(key).await,
             shared.places.take(key),
         ) {
-            (Some(who), Ok(place)) => {
+            (Right::Held(who), Ok(place)) => {
                 let command = Command {
                     who,
                     key,
@@ -85,8 +86,9 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
                 drop(place);
                 status
             }
-            (Some(_), Err(full)) => refuse(&write, busy(full)).await,
-            (None, _) => refuse(&write, LOST).await,
+            (Right::Held(_), Err(full)) => refuse(&write, busy(full)).await,
+            (Right::None, _) => refuse(&write, LOST).await,
+            (Right::Unknown, _) => refuse(&write, UNKNOWN).await,
         },
         Ok(Some(Wish::Refused(why))) => refuse(&write, why).await,
         Ok(None) | Err(_) => 1,

@@ -23,7 +23,7 @@ use tracing::debug;
 
 use super::channel;
 use super::room::Seat;
-use super::{Limits, Shared};
+use super::{Limits, Right, Shared};
 use crate::keys::Public;
 use crate::ssh::HostPair;
 use crate::ssh::known_hosts::fingerprint;
@@ -133,11 +133,20 @@ struct Client<A> {
 }
 
 impl<A: Clone + Send + Sync + 'static> Client<A> {
-    async fn authorize(&self, key: &ssh_key::PublicKey) -> Option<Public> {
+    /// The key, where it may do something; an error ends the connection.
+    async fn authorize(&self, key: &ssh_key::PublicKey) -> Result<Option<Public>, russh::Error> {
         debug!(peer = %self.peer, key = fingerprint(key), "SSH key offered");
-        let public = key.key_data().ed25519().map(|k| Public(k.0))?;
-        (self.shared.server.authorize)(public).await.held()?;
-        Some(public)
+        let Some(public) = key.key_data().ed25519().map(|k| Public(k.0)) else {
+            return Ok(None);
+        };
+        match (self.shared.server.authorize)(public).await {
+            Right::Held(_) => Ok(Some(public)),
+            Right::None => Ok(None),
+            Right::Unknown => {
+                debug!(peer = %self.peer, "SSH key cannot be looked up");
+                Err(russh::Error::Disconnect)
+            }
+        }
     }
 }
 
@@ -149,7 +158,7 @@ impl<A: Clone + Send + Sync + 'static> Handler for Client<A> {
         _user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, russh::Error> {
-        Ok(match self.authorize(offer.public_key).await {
+        Ok(match self.authorize(offer.public_key).await? {
             Some(_) => Auth::Accept,
             None => Auth::reject(),
         })
@@ -160,7 +169,7 @@ impl<A: Clone + Send + Sync + 'static> Handler for Client<A> {
         _user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, russh::Error> {
-        self.who = self.authorize(key.public_key).await;
+        self.who = self.authorize(key.public_key).await?;
         Ok(match self.who {
             Some(_) => Auth::Accept,
             None => Auth::reject(),

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use super::access::execute;
 use super::hub::Hub;
 use super::{Home, Ran};
 
@@ -193,4 +194,54 @@ fn a_proxys_password_comes_by_a_file_or_stdin() {
     assert!(readopt(&["--https-proxy-file", "other.proxy"]).contains("me:hunter3@proxy"));
     assert!(readopt(&["--https-proxy", "http://proxy:8080"]).contains("http://proxy:8080"));
     assert!(!readopt(&["--https-proxy", ""]).contains("http://proxy:8080"));
+}
+
+/// The adoption of before was taken for the new one's end, and a refusal of before for its own.
+#[test]
+fn a_readoption_is_waited_for_by_what_comes_after_it() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    let put = |statement: &str| execute(hub.data(), statement.to_owned());
+    let still = |ran: Ran| {
+        let waits = "cluster eu1 has not joined anew yet; waiting for its new YAML to be applied";
+        assert!(ran.code == 6 && ran.err.contains(waits), "{ran:?}");
+    };
+    let readopt = ["cluster", "readopt", "eu1", "--file", "adopt.yaml"];
+    // The command that it names, for a second.
+    let named = || {
+        let told = home.run(&readopt).err;
+        let (_, command) = told.split_once("then:  linesman ").unwrap();
+        let words = command.trim_end().split(' ').chain(["--timeout", "1s"]);
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let run = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        home.run(&words)
+    };
+    put("INSERT INTO step (cluster_id, step, state, reason, at)
+         SELECT id, 'adopted', 'done', '', '2026-01-01T00:00:00.000Z' FROM cluster");
+    assert_eq!(home.run(&["cluster", "wait", "eu1"]).code, 0);
+    still(home.run(&[&readopt[..], &["--wait=1s"]].concat()));
+    // The YAML goes into a pipe, and the wait on as another command.
+    still(home.run(&["cluster", "readopt", "eu1", "--wait=1s"]));
+    let wait = named();
+    still(run(&wait));
+    // As a join does.
+    put("UPDATE cluster SET rev = rev + 1");
+    assert_eq!(run(&wait).code, 0);
+
+    put("INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
+         SELECT id, 'JoinConflict', 'hub', 'True', 'TokenRedeemed', 'key SHA256:x from 192.0.2.1:4001 tried it again',
+           '2026-01-01T00:00:00.000Z', 1 FROM cluster");
+    home.run(&["cluster", "wait", "eu1"])
+        .fails(5, "cluster eu1 cannot join: key SHA256:x");
+    still(home.run(&[&readopt[..], &["--wait=1s"]].concat()));
+    let wait = named();
+    put("UPDATE condition SET message = 'key SHA256:x from 192.0.2.1:4002 tried it again'");
+    still(run(&wait));
+    put("UPDATE condition SET message = 'key SHA256:y from 192.0.2.1:4002 tried it again'");
+    run(&wait).fails(5, "cluster eu1 cannot join: key SHA256:y");
 }

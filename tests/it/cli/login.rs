@@ -292,8 +292,48 @@ async fn a_refused_login_is_told_in_the_terminal() {
 fn a_hub_without_a_provider_says_how_to_log_in() {
     let home = Home::new();
     let hub = Hub::start(&home);
-    let ran = home.run(&["login", &hub.url, "--ca", &hub.ca_file()]);
+    let ca = hub.ca_file();
+    let ran = home.run(&["login", &hub.url, "--ca", &ca]);
     ran.fails(4, "has no identity provider");
+    let next = format!("login {} --ca {ca} --token-file FILE", hub.url);
+    assert!(ran.err.contains(&next), "{ran:?}");
+    assert!(!home.path().join("state/linesman/sessions.json").exists());
+}
+
+/// Where there is no provider, the command that `hub rotate ca` names was refused, and people needed an admin for it.
+#[test]
+fn a_session_that_is_kept_takes_another_ca_without_a_provider() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    let (ca, data) = (hub.ca_file(), hub.data().display().to_string());
+    hub.log_in(&home);
+    let file = home.path().join("state/linesman/sessions.json");
+    let sessions = || -> Value {
+        let text = std::fs::read_to_string(&file).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let before = sessions();
+    let rotated = home.run(&["hub", "rotate", "ca", "--data", &data]);
+    assert_eq!(rotated.code, 0, "{rotated:?}");
+    let login = ["login", &hub.url, "--ca", &ca];
+    let ran = home.run(&login);
+    assert!(
+        ran.code == 0 && ran.err.contains("goes on as admin, with the CA of"),
+        "{ran:?}"
+    );
+    let mut both = before.clone();
+    both["hubs"][&hub.url]["ca"] = std::fs::read_to_string(&ca).unwrap().into();
+    assert_eq!(sessions(), both);
+    assert_ne!(both, before);
+    home.run(&[&login[..], &["--device"]].concat())
+        .fails(4, "has no identity provider");
+
+    // One that the hub does not know is none.
+    let unknown =
+        "lmt1.00000000-0000-7000-8000-000000000000.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    both["hubs"][&hub.url]["token"] = unknown.into();
+    std::fs::write(&file, both.to_string()).unwrap();
+    home.run(&login).fails(4, "has no identity provider");
 }
 
 /// hub.md §6: a local user has a session without a password: an admin gives a code that is good once.

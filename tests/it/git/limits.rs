@@ -124,7 +124,8 @@ async fn a_silent_session_and_one_that_lives_too_long_are_cut() {
     tokio::join!(cut(idle), cut(old));
 }
 
-/// H17: what is revoked ends what runs by it, with a word on why. Records that cannot be read end nothing, and let nothing begin.
+/// H17: what is revoked ends what runs by it, with a word on why. Records that cannot be read end nothing, let nothing begin, and
+/// refuse no key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fetch_ends_with_the_right_of_its_key() {
     let limits = Limits {
@@ -140,11 +141,10 @@ async fn a_fetch_ends_with_the_right_of_its_key() {
     let again = async || host.asked() >= asked + 3;
     until("the key is asked for again", PATIENCE, again).await;
     assert_eq!(child.try_wait().unwrap(), None, "the fetch was cut");
+    let cut = host.fetch_with(&file).await.refused();
     assert!(
-        host.fetch_with(&file)
-            .await
-            .refused()
-            .contains("Permission denied")
+        cut.contains("Connection closed") && !cut.contains("Permission denied"),
+        "{cut}"
     );
     // Its client keeps the session open.
     let _open = child.stdin.take();
@@ -157,11 +157,52 @@ async fn a_fetch_ends_with_the_right_of_its_key() {
         words.contains("the key may not do this any more"),
         "{words}"
     );
+    let refused = host.fetch_with(&file).await.refused();
+    assert!(refused.contains("Permission denied"), "{refused}");
     host.stand(Standing::Good);
     let again = host
         .ssh(Who::User, &["git-upload-pack '/catalog.git'"])
         .await;
     assert!(again.out.contains("refs/heads/main"), "{}", again.err);
+    host.end().await;
+}
+
+/// A connection may be older than the trouble: what it asks for then is not refused for its key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_told_that_its_key_cannot_be_looked_up() {
+    let host = Host::start().await;
+    let file = host.key_file(&cluster_key(0), "cluster");
+    let shared = host.folder().join("shared");
+    let mut connection = Command::new("ssh")
+        .args(host.options_with(&file))
+        .args(["-p", &host.port().to_string()])
+        .args(["-N", "-o", "ControlMaster=yes", "-S"])
+        .arg(&shared)
+        .arg("git@127.0.0.1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    // It is there when the key was accepted.
+    let open = async || shared.exists();
+    until("the connection is open", PATIENCE, open).await;
+    let over = format!("ControlPath={}", shared.display());
+    let told = async || {
+        let command = ["git-upload-pack '/catalog.git'"];
+        let ended = host.ssh_with(Who::Deploy, &["-o", &over], &command).await;
+        ended.refused()
+    };
+    for (standing, words) in [
+        (Standing::Away, "the key cannot be looked up at this moment"),
+        (Standing::Revoked, "the key may not do this any more"),
+    ] {
+        host.stand(standing);
+        let told = told().await;
+        assert!(told.contains(words), "{standing:?}: {told}");
+    }
+    connection.kill().await.unwrap();
     host.end().await;
 }
 

@@ -52,6 +52,12 @@ async fn remove(hub: &TestHub) -> (u16, Value) {
         .await
 }
 
+/// Why what was put on record last is not made.
+async fn last_word(hub: &TestHub) -> Option<String> {
+    let rows = hub.hub.store.audit_tail(Some("eu1"), 1).await.unwrap();
+    rows[0].reason.clone()
+}
+
 async fn add(hub: &TestHub, adoption: Value) -> (u16, Value) {
     let new = json!({ "name": "eu1", "agentCopy": true, "adoption": adoption });
     hub.post("/v1/clusters", &new).await
@@ -170,6 +176,7 @@ async fn no_copy_is_kept_of_an_agent_whose_proxy_takes_a_password() {
     assert_eq!((code, slug(&problem)), (400, "bad-request"), "{problem}");
     assert!(!problem.to_string().contains("word@"), "{problem}");
     assert_eq!(hub.get("/v1/clusters/eu1").await.0, 404);
+    assert_eq!(last_word(&hub).await.unwrap(), "not made: bad-request");
     assert_eq!(head(&hub).await, before);
     hub.stop().await;
 }
@@ -188,6 +195,7 @@ async fn with_signers_a_copy_is_proposed_and_a_removal_waits_for_its_end() {
     assert_eq!(choose(&hub, false).await, (200, expected));
     let (code, problem) = remove(&hub).await;
     assert_eq!((code, slug(&problem)), (409, "head-unsigned"), "{problem}");
+    assert_eq!(last_word(&hub).await.unwrap(), "not made: head-unsigned");
     assert_eq!(head(&hub).await, before, "the hub cannot sign");
     assert_eq!(hub.get("/v1/clusters/eu1").await.0, 200);
 
@@ -261,6 +269,74 @@ async fn with_signers_a_renewed_copy_is_proposed_once() {
     let taken_out = git::head(repo, branch).await.unwrap();
     assert_ne!(taken_out, proposed);
     looked(&hub, &mut failed).await;
+    assert_eq!(git::head(repo, branch).await.unwrap(), taken_out);
+    hub.stop().await;
+}
+
+/// W27: who changes their mind, or merges the removal and uses the name again, finds nothing that holds a renewal back.
+#[tokio::test]
+async fn with_signers_a_removal_that_is_over_holds_no_renewal_back() {
+    let hub = TestHub::start("agent-copy-over").await;
+    let (code, answer) = add(&hub, json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let signer = json!({ "publicKey": include_str!("signers/ada.asc"), "force": true });
+    assert_eq!(hub.post("/v1/catalog/signers", &signer).await.0, 201);
+    let (repo, branch) = (&hub.hub.catalog.repo, "linesman-agent/eu1");
+    let waits = json!({ "kept": true, "current": false, "proposed": branch });
+    let mut failed = Failed::default();
+
+    assert_eq!(choose(&hub, false).await.0, 200);
+    assert_eq!(choose(&hub, true).await, (200, json!({ "kept": true })));
+    let left = git::head(repo, branch).await.unwrap();
+    assert_eq!(left, None, "whoever merges it takes the copy out");
+    commit(&hub, &[(COPY, "kind: Nothing")], &[]).await;
+    looked(&hub, &mut failed).await;
+    assert_eq!(shown(&hub).await, waits);
+
+    assert_eq!(choose(&hub, false).await.0, 200);
+    let taken_out = git::head(repo, branch).await.unwrap().unwrap();
+    // It is merged.
+    std::fs::write(repo.join("refs/heads/main"), format!("{taken_out}\n")).unwrap();
+    assert_eq!(held(&hub).await, [] as [String; 0]);
+    let again = [(COPY, "kind: Nothing"), (SYNC, "kind: Nothing")];
+    commit(&hub, &again, &[]).await;
+    looked(&hub, &mut failed).await;
+    assert_eq!(shown(&hub).await, waits);
+
+    // Somebody takes it out by a commit of their own.
+    commit(&hub, &[], &[COPY, SYNC]).await;
+    assert_eq!(choose(&hub, false).await, (200, json!({ "kept": false })));
+    let left = git::head(repo, branch).await.unwrap();
+    assert_eq!(left, None, "whoever merges it brings a copy back");
+    hub.stop().await;
+}
+
+/// W27: what the owner applies meanwhile is no word against the removal that waits.
+#[tokio::test]
+async fn with_signers_a_join_writes_over_no_removal() {
+    let hub = TestHub::start("agent-copy-ending").await;
+    let (code, answer) = add(&hub, json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let signer = json!({ "publicKey": include_str!("signers/ada.asc"), "force": true });
+    assert_eq!(hub.post("/v1/catalog/signers", &signer).await.0, 201);
+    assert_eq!(choose(&hub, false).await.0, 200);
+    let (repo, branch) = (&hub.hub.catalog.repo, "linesman-agent/eu1");
+    let taken_out = git::head(repo, branch).await.unwrap();
+    assert!(taken_out.is_some());
+
+    let asked = json!({ "adoption": { "image": "registry.example.org/linesman:2" } });
+    let (code, answer) = hub.post("/v1/clusters/eu1/join-tokens", &asked).await;
+    assert_eq!(code, 201, "{answer}");
+    let agent = Agent::new(1);
+    assert_eq!(agent.join(&hub, "eu1", &token_of(&answer)).await.0, 200);
+    assert_eq!(
+        shown(&hub).await,
+        json!({ "kept": true, "current": false }),
+        "it is made of something else now"
+    );
+    // The join does so by itself, in its own time.
+    let id = answer["cluster"]["id"].as_str().unwrap();
+    linesman::hub::adoption::copy::renew_joined(&hub.hub, id).await;
     assert_eq!(git::head(repo, branch).await.unwrap(), taken_out);
     hub.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linesman::hub::audit::chain;
+use linesman::hub::audit::{Entry, chain};
 use linesman::hub::store::postgres::Target;
 use linesman::hub::store::{Records, Share, Store};
 use serde_json::json;
@@ -84,6 +84,34 @@ async fn a_hub_without_its_database_does_nothing_and_comes_back_with_it() {
     verified(&hub).await;
     let rows = hub.hub.store.audit_open().await.unwrap();
     assert_eq!(rows, []);
+    hub.stop().await;
+}
+
+/// As after a failover, where the server that answers takes no writes any more: a session that was begun with it stays so.
+#[tokio::test]
+async fn a_hub_that_comes_to_a_server_without_writes_goes_on_with_one_that_takes_them() {
+    let (hub, url) = TestHub::on_postgres("pg-standby").await;
+    hub.add("eu1").await;
+    let (server, name) = url.rsplit_once('/').unwrap();
+    let admin = format!("{server}/postgres");
+    let closed = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    postgres::execute(&admin, &closed).await;
+    // It waits until they have ended.
+    let cut = format!(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'"
+    );
+    postgres::execute(&admin, &cut).await;
+    let us1 = json!({"name": "us1"});
+    let stored = hub.hub.audit.event(Entry::default());
+    let (stored, (code, problem)) = tokio::join!(stored, hub.post("/v1/clusters", &us1));
+    assert!(stored.is_err(), "nothing is put on record");
+    assert_eq!(code, 503, "{problem}");
+    let back = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
+    postgres::execute(&admin, &back).await;
+    hub.add("us1").await;
+    let check = async || hub.hub.store.check().await;
+    until_some("it is ready", Duration::from_secs(30), check).await;
+    verified(&hub).await;
     hub.stop().await;
 }
 

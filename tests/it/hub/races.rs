@@ -141,8 +141,9 @@ async fn made(hub: &TestHub, path: &str, body: &Value, key: &str) -> String {
     made[key].as_str().unwrap().to_owned()
 }
 
-/// How many changes are on record as made, of those behind `seen`. One that was allowed and lost its race is denied later.
-async fn made_by_the_record(hub: &TestHub, seen: &mut i64) -> usize {
+/// How many changes are on record as made, of those behind `seen`. One that was allowed and lost its race, or was refused after all,
+/// is denied later.
+pub(super) async fn made_by_the_record(hub: &TestHub, seen: &mut i64) -> usize {
     let rows = hub.hub.store.audit(*seen, None, 10_000).await.unwrap();
     *seen = rows.last().map_or(*seen, |row| row.seq);
     let mut by_call: BTreeMap<String, i64> = BTreeMap::new();

@@ -403,6 +403,14 @@ async fn a_hub_whose_disk_was_full_goes_on_when_there_is_room() {
         let (code, made) = hub.post("/v1/users", &json!({"name": name})).await;
         assert_eq!(code, 201, "{made}");
     }
+    // Whoever asks whether it is ready hears of it, too, and not only whoever changes something.
+    let full = "CREATE TRIGGER refuse BEFORE INSERT ON lease BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END";
+    let refuse = "ALTER TABLE lease ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    hub.execute(full, refuse).await;
+    assert!(hub.hub.store.check().await.is_err(), "it is not ready");
+    let again = "ALTER TABLE lease DROP CONSTRAINT refuse";
+    hub.execute("DROP TRIGGER refuse", again).await;
+    hub.hub.store.check().await.unwrap();
     verified(&hub).await;
     hub.stop().await;
 }
@@ -432,6 +440,11 @@ async fn nothing_is_done_that_cannot_be_put_on_record() {
         let (code, status) = hub.call_as(token, call, &[], &Value::Null).await;
         let cause = &status["details"]["causes"][0]["reason"];
         assert_eq!((code, cause), (503, &json!("Audit")), "{status}");
+    }
+    // Nor is the record read, however often it is asked for.
+    for _ in 0..2 {
+        let (code, problem) = hub.get("/v1/audit").await;
+        assert_eq!((code, slug(&problem)), (503, "unavailable"), "{problem}");
     }
     assert!(hub.hub.store.user("ada").await.unwrap().is_none());
     let again = "ALTER TABLE audit DROP CONSTRAINT refuse";

@@ -197,6 +197,13 @@ async fn an_unknown_agent_is_listed_by_its_own_signature_and_let_in_by_an_operat
         let (found, slug, _) = refused(&hub, asked).await;
         assert_eq!((found, slug.as_str()), (code, kind), "{body}");
     }
+    // What stood in the record as allowed was not made.
+    let rows = hub.hub.store.audit_tail(Some("us9"), 100).await.unwrap();
+    let told = rows.iter().filter(|r| r.action == "cluster.accept");
+    let told: Vec<_> = told
+        .map(|r| (r.verdict.as_str(), r.reason.as_deref()))
+        .collect();
+    assert_eq!(told, [("allow", None), ("deny", Some("no-bundle"))]);
     let viewer = hub.user("vera", &["viewer"], &[]).await;
     let asked = json!({"fingerprint": print});
     let (code, _) = hub.call_as(&viewer, ("POST", ACCEPT), &[], &asked).await;

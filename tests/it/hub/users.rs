@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use linesman::hub::running::By;
+use linesman::keys::KeyPair;
 use serde_json::{Value, json};
 
+use super::races::made_by_the_record;
 use super::slug;
 use super::support::{TestHub, api_token};
 
@@ -62,7 +64,14 @@ async fn a_token_is_shown_once_and_dies_at_once() {
     let done: Vec<&str> = rows.iter().map(|r| r.action.as_str()).collect();
     assert_eq!(
         done,
-        ["user.add", "user.add", "token.create", "token.revoke"]
+        [
+            "user.add",
+            // The second one, and that it was not made.
+            "user.add",
+            "user.add",
+            "token.create",
+            "token.revoke"
+        ]
     );
     assert!(rows.iter().all(|r| !r.target.contains("lmt1")));
     hub.stop().await;
@@ -82,6 +91,8 @@ async fn a_user_at_the_bound_is_told_what_ends_a_token() {
     assert_eq!(problem["detail"], "the user has 200 tokens in force");
     let next = problem["next"].as_str().unwrap();
     assert!(next.contains("linesman token revoke ID"), "{next}");
+    let rows = hub.hub.store.audit_tail(None, 1).await.unwrap();
+    assert_eq!(rows[0].reason.as_deref(), Some("not made: full"));
     let (_, page) = hub
         .call_as(&eve, ("GET", "/v1/api-tokens"), &[], &Value::Null)
         .await;
@@ -219,6 +230,57 @@ async fn the_last_admin_cannot_be_lost_by_accident() {
     let (_, made) = token(&hub, &hub.admin, body).await;
     assert_eq!(hub.delete(&first, Some("*")).await, 204);
     assert_eq!(whoami(&hub, made["token"].as_str().unwrap()).await.0, 200);
+    hub.stop().await;
+}
+
+/// H57: what stands in the record and is refused after all is followed by the record that it was not made.
+#[tokio::test]
+async fn what_is_refused_after_all_is_not_made_by_the_record() {
+    let hub = TestHub::start("users-unmade").await;
+    hub.add("eu1").await;
+    let ada = hub.user("ada", &["operator"], &[]).await;
+    let key = KeyPair::from_seed(&[7; 32]).public();
+    let key = json!({"publicKey": key.openssh("").unwrap()});
+    assert_eq!(hub.post("/v1/catalog/ssh-keys", &key).await.0, 201);
+    let (_, page) = hub.get("/v1/api-tokens").await;
+    let first = format!(
+        "/v1/api-tokens/{}",
+        page["items"][0]["id"].as_str().unwrap()
+    );
+    let (admin, rotate) = (&hub.admin, "/v1/clusters/eu1/rotate");
+    let (nothing, none) = (Value::Null, json!({"roles": []}));
+    let mut seen = 0;
+    made_by_the_record(&hub, &mut seen).await;
+    for (by, call, body, why) in [
+        (
+            admin,
+            ("POST", "/v1/users"),
+            json!({"name": "ada"}),
+            "exists",
+        ),
+        (admin, ("PATCH", "/v1/users/admin"), none, "last-admin"),
+        (
+            admin,
+            ("DELETE", "/v1/users/admin"),
+            nothing.clone(),
+            "last-admin",
+        ),
+        (admin, ("DELETE", first.as_str()), nothing, "last-admin"),
+        (
+            admin,
+            ("POST", rotate),
+            json!({"identity": true}),
+            "not-found",
+        ),
+        (&ada, ("POST", "/v1/catalog/ssh-keys"), key, "exists"),
+    ] {
+        let any = [("if-match", "*")];
+        let (_, problem) = hub.call_as(by, call, &any, &body).await;
+        assert_eq!(slug(&problem), why, "{call:?}");
+        assert_eq!(made_by_the_record(&hub, &mut seen).await, 0, "{call:?}");
+        let rows = hub.hub.store.audit_tail(None, 1).await.unwrap();
+        assert_eq!(rows[0].reason, Some(format!("not made: {why}")), "{call:?}");
+    }
     hub.stop().await;
 }
 

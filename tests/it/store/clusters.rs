@@ -6,11 +6,13 @@ use futures_util::future::join_all;
 use linesman::hub::registration::{Redeemed, Refusal};
 use linesman::hub::store::{
     BundleUse, Cluster, EndedAccess, Images, JoinToken, Joined, NewBundle, Reported, Revision,
-    Store, StoreError,
+    Store, StoreError, TokenKind,
 };
 use linesman::wire::api::{BundleView, EngineKind, GitRoute, Policy};
 use linesman::wire::id::{ClusterName, Digest};
-use linesman::wire::report::{BUNDLES_IN_FORCE, Condition, ConditionType, Status};
+use linesman::wire::report::{
+    BUNDLES_IN_FORCE, Condition, ConditionType, Status, StepName, StepReport, StepState,
+};
 
 use super::{at, claim, cluster, digest, join_token, new, on_both, with_bundle};
 
@@ -25,11 +27,13 @@ on_both! {
     a_bundle_is_kept_for_living_clusters_that_are_to_run_it,
     a_bundle_is_kept_where_the_agent_names_it_and_by_its_words_only_where_it_names_none,
     of_many_claims_with_one_token_one_is_bound,
+    another_cluster_of_a_name_is_adopted_from_the_beginning,
     a_newer_join_token_ends_the_one_before,
     of_a_clusters_join_tokens_the_newest_are_known,
     an_epoch_is_given_once,
     an_assignment_gets_a_number_a_content,
     what_was_seen_only_rises,
+    what_was_seen_by_a_clock_that_was_ahead_counts_for_nothing,
     who_joined_and_lives_is_on_the_roll,
     the_default_registry_comes_and_goes,
 }
@@ -298,6 +302,41 @@ async fn of_many_claims_with_one_token_one_is_bound(store: Store) {
     assert_eq!(spent.redeemed.unwrap().incarnation, format!("uid-{seed}"));
 }
 
+/// It was said to be adopted the moment it had joined.
+async fn another_cluster_of_a_name_is_adopted_from_the_beginning(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let adopted = StepReport {
+        step: StepName::Adopted,
+        state: StepState::Done,
+        reason: String::new(),
+        at: "2026-01-01T00:00:00.000Z".to_owned(),
+    };
+    let report = Reported {
+        steps: vec![adopted.clone()],
+        ..Reported::default()
+    };
+    store.report(&eu1.id, report, at(1)).await.unwrap();
+    // The seed says which cluster it is.
+    for (number, seed, left) in [
+        (1, 1, vec![adopted.clone()]),
+        (2, 1, vec![adopted]),
+        (3, 2, vec![]),
+    ] {
+        let (token, text) = join_token(&eu1, number);
+        let token = JoinToken {
+            kind: TokenKind::Readopt,
+            new_cluster: true,
+            ..token
+        };
+        store.issue_join_token(token).await.unwrap();
+        let joined = store.redeem(claim(&text, "eu1", seed), at(10)).await;
+        assert!(matches!(joined, Ok(Redeemed::Bound { .. })), "{number}");
+        let ids = std::slice::from_ref(&eu1.id);
+        let details = store.details(ids).await.unwrap().remove(0);
+        assert_eq!(details.steps, left, "{number}");
+    }
+}
+
 async fn a_newer_join_token_ends_the_one_before(store: Store) {
     let eu1 = cluster(&store, "eu1").await;
     let ((first, old), (second, new)) = (join_token(&eu1, 1), join_token(&eu1, 2));
@@ -356,7 +395,7 @@ async fn an_assignment_gets_a_number_a_content(store: Store) {
 async fn what_was_seen_only_rises(store: Store) {
     let (a, b) = (cluster(&store, "a").await, cluster(&store, "b").await);
     let seen = |ms: [i64; 2]| vec![(b.id.clone(), at(ms[1])), (a.id.clone(), at(ms[0]))];
-    let all = [[30, 5], [10, 7], [20, 6]].map(|ms| store.seen(seen(ms)));
+    let all = [[30, 5], [10, 7], [20, 6]].map(|ms| store.seen(seen(ms), at(30)));
     for done in join_all(all).await {
         done.unwrap();
     }
@@ -365,6 +404,17 @@ async fn what_was_seen_only_rises(store: Store) {
         (last(a.id.clone()).await, last(b.id.clone()).await),
         (Some(at(30)), Some(at(7)))
     );
+}
+
+async fn what_was_seen_by_a_clock_that_was_ahead_counts_for_nothing(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let (ahead, now) = (at(2 * 3_600_000), at(1_000));
+    for clock in [ahead, now] {
+        let seen = vec![(eu1.id.clone(), clock)];
+        store.seen(seen, clock).await.unwrap();
+        let stored = store.cluster_by_id(&eu1.id).await.unwrap().unwrap();
+        assert_eq!(stored.last_seen, Some(clock));
+    }
 }
 
 /// F50: whoever never joined cannot be lost, nor a cluster that was removed.

@@ -103,6 +103,25 @@ async fn a_second_hub_on_the_database_is_refused_and_readers_are_not() {
     drop(other);
 }
 
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_refused_and_may_be_read() {
+    let url = postgres::database().await;
+    let target = Target::parse(&url).unwrap();
+    let store = Store::Postgres(Postgres::open(target.clone(), Share::Alone).await.unwrap());
+    let id = store.hub_id().await.unwrap();
+    let (server, name) = url.rsplit_once('/').unwrap();
+    let closed = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    postgres::execute(&format!("{server}/postgres"), &closed).await;
+    assert_eq!(
+        refused(&url).await,
+        format!(
+            "the database {target}: it takes no writes (a standby?): give the primary's address"
+        )
+    );
+    let reader = Postgres::open_read_only(target).await.unwrap();
+    assert_eq!(Store::Postgres(reader).hub_id().await.unwrap(), id);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_cut_in_a_transaction_leaves_nothing_half() {
     use sqlx::Connection as _;

@@ -1,9 +1,10 @@
 //! What a person does about a condition that is not as it should be.
 
 use super::LINE_FIX;
+use crate::cli::cluster::in_force;
 use crate::wire::api::{EngineKind, ToldCluster};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{ConditionType, ENGINE_IN_FORCE};
+use crate::wire::report::ConditionType;
 
 /// What a person does about it.
 pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> String {
@@ -32,9 +33,7 @@ pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> Stri
         ConditionType::HealsTaken => {
             format!("see what is open: linesman heal list {name} --open; so many at once no cluster has by itself: see what its agent runs, and whether somebody else has its keys")
         }
-        ConditionType::EngineCurrent => {
-            format!("see what it says, then: linesman engine set {name} {} VERSION", view.engine)
-        }
+        ConditionType::EngineCurrent => change(reason, view),
         ConditionType::EngineFromGit => "change the engine's version by a commit".to_owned(),
         ConditionType::HubUnderstood => {
             format!("give the cluster an agent of the hub's version: linesman cluster upgrade {name} --image REF; where it could not join: linesman cluster readopt {name}")
@@ -103,11 +102,26 @@ fn held_up(kind: ConditionType, reason: &str, name: &ClusterName) -> String {
     }
 }
 
-/// The engine in force, where the agent has said so: another one may be wished.
+/// The same of a change of the engine. Of a hand-over that was taken back the hub's word stays, and `engine set` with that begins it
+/// once more.
+fn change(reason: &str, view: &ToldCluster) -> String {
+    let (name, wished) = (&view.name, &view.engine);
+    match in_force(view).filter(|engine| wished != engine) {
+        Some(engine) => {
+            format!(
+                "see what it says; to end the attempt: linesman cluster engine {name} {engine} --replace; once mended: linesman cluster engine {name} {wished} --replace"
+            )
+        }
+        None if reason == "Changing" => {
+            "see what it waits for: it goes on by itself, or is taken back".to_owned()
+        }
+        None => format!("see what it says, then: linesman engine set {name} {wished} VERSION"),
+    }
+}
+
+/// The engine in force, where that is known, else the one that is wished.
 fn engine(view: &ToldCluster) -> Option<EngineKind> {
-    let in_force = view.facts.get(ENGINE_IN_FORCE);
-    let in_force = in_force.and_then(|word| EngineKind::parse(word));
-    in_force.or_else(|| view.engine.known().copied())
+    in_force(view).or_else(|| view.engine.known().copied())
 }
 
 /// The command that shows what the engine says of its root. Argo CD may live in any namespace.
@@ -131,6 +145,7 @@ fn children(view: &ToldCluster) -> &'static str {
 mod tests {
     use super::super::tests::cluster;
     use super::*;
+    use crate::wire::report::ENGINE_IN_FORCE;
 
     /// Each sent people to `cluster show`, which has the words that doctor shows already.
     #[test]
@@ -173,6 +188,32 @@ mod tests {
             let fix = fix(kind, reason, &view);
             assert!(fix.contains(says), "{kind:?} {reason}: {fix}");
             assert!(!fix.contains("cluster show"), "{kind:?} {reason}: {fix}");
+        }
+    }
+
+    /// `engine set` with the engine that is wished began the hand-over again that had just been taken back.
+    #[test]
+    fn a_hand_over_that_was_taken_back_is_ended_by_the_engine_in_force() {
+        use clap::Parser as _;
+        let mut view = cluster();
+        view.engine = EngineKind::Argocd.into();
+        let asked =
+            |reason: &str, view: &ToldCluster| fix(ConditionType::EngineCurrent, reason, view);
+        let set = "see what it says, then: linesman engine set eu1 argocd VERSION";
+        let waits = "see what it waits for: it goes on by itself, or is taken back";
+        assert_eq!(asked("Returned", &view), set);
+        let mut in_force = |engine: &str| {
+            let fact = (ENGINE_IN_FORCE.to_owned(), engine.to_owned());
+            view.facts.extend([fact]);
+            ["Returned", "Changing"].map(|reason| asked(reason, &view))
+        };
+        assert_eq!(in_force("argocd"), [set, waits]);
+        let back = "see what it says; to end the attempt: linesman cluster engine eu1 flux --replace; once mended: linesman cluster engine eu1 argocd --replace";
+        assert_eq!(in_force("flux"), [back, back]);
+        for named in back.split(": linesman ").skip(1) {
+            let command = named.split(';').next().unwrap();
+            let words = ["linesman"].into_iter().chain(command.split_whitespace());
+            assert!(crate::cli::Cli::try_parse_from(words).is_ok(), "{command}");
         }
     }
 

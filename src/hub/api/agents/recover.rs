@@ -159,9 +159,20 @@ async fn wait(
     }
     let (heard, https) = hub.presence.last(&cluster.id);
     let words = [heard, https, line.down_since, cluster.last_seen];
-    let last = words.into_iter().flatten().fold(hub.started, Ord::max);
+    let times = words.into_iter().flatten().chain([hub.started]);
+    Ok(silence(now, quiet, times))
+}
+
+/// What is left of the silence that has to follow the last of these times. One that lies further ahead is of a clock that was, and
+/// would keep the cluster out until that time has come.
+fn silence(
+    now: OffsetDateTime,
+    quiet: Duration,
+    times: impl Iterator<Item = OffsetDateTime>,
+) -> Option<Duration> {
+    let last = times.filter(|at| *at - now <= quiet).max()?;
     let left = last + quiet - now;
-    Ok(left.is_positive().then_some(left))
+    left.is_positive().then_some(left)
 }
 
 async fn bind(
@@ -317,4 +328,28 @@ fn refused(verdict: Recovery) -> Problem {
 fn seconds(wait: Duration) -> u32 {
     let whole = u32::try_from(wait.whole_seconds()).unwrap_or_default();
     whole.saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_recovered_after_its_silence_whatever_a_clock_that_was_ahead_has_dated() {
+        let at = |seconds| OffsetDateTime::UNIX_EPOCH + Duration::seconds(seconds);
+        let (now, quiet) = (at(1_000), Duration::minutes(1));
+        for (times, left) in [
+            (vec![100], None),
+            (vec![100, 940], None),
+            (vec![941, 100], Some(1)),
+            (vec![100, 1_060], Some(120)),
+            // The hub began to listen then, or heard the cluster.
+            (vec![100, 8_200], None),
+            (vec![8_200, 990], Some(50)),
+            (vec![8_200], None),
+        ] {
+            let found = silence(now, quiet, times.iter().copied().map(at));
+            assert_eq!(found, left.map(Duration::seconds), "{times:?}");
+        }
+    }
 }

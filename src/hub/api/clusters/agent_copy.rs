@@ -40,7 +40,8 @@ pub(super) async fn choose(
     });
     let cluster = claimed.await?;
     let done = if asked.kept {
-        copy::write(&hub, &cluster).await.map_err(refused)?
+        let written = copy::write(&hub, &cluster).await.map_err(refused);
+        caller.outcome(&hub, written).await?
     } else {
         copy::take_out(&hub, &cluster).await?
     };

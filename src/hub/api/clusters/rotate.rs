@@ -54,7 +54,13 @@ pub(super) async fn ask(
         let Some(fingerprint) = key else {
             let text = format!("cluster {name} has no {} key in force", kind.as_str());
             let next = format!("wait until it has joined; see: linesman cluster show {name}");
-            return Err(Problem::new(Slug::NotFound, text, next));
+            let refused = Err(Problem::new(Slug::NotFound, text, next));
+            // Where the other key is asked for by now, it is made in part.
+            return if wish == RotateWish::default() {
+                caller.outcome(&hub, refused).await
+            } else {
+                refused
+            };
         };
         match kind {
             KeyKind::Deploy => wish.deploy_key = Some(fingerprint),

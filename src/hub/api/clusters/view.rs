@@ -187,12 +187,10 @@ fn heard(
     line: &tunnels::LineView,
 ) -> Option<OffsetDateTime> {
     let (last, https) = hub.presence.last(cluster_id);
-    let calls = https.is_some_and(|at| now - at < hub.config.offline_after);
+    let calls = https.is_some_and(|at| (now - at).abs() < hub.config.offline_after);
     let present = calls.then_some(now);
-    [present, last, line.down_since, last_seen]
-        .into_iter()
-        .flatten()
-        .max()
+    let words = [present, last, line.down_since, last_seen];
+    fleet::last_word(now, words.into_iter().flatten())
 }
 
 fn last_seen(
@@ -205,10 +203,8 @@ fn last_seen(
         return Some(now);
     }
     let (last, _) = hub.presence.last(&cluster.id);
-    [last, line.down_since, cluster.last_seen]
-        .into_iter()
-        .flatten()
-        .max()
+    let words = [last, line.down_since, cluster.last_seen];
+    fleet::last_word(now, words.into_iter().flatten())
 }
 
 /// What an agent said before it fell silent is no longer known; what the hub itself saw is.

@@ -1,27 +1,29 @@
 //! Who gets where, explained: what each grant says to a request that is only asked about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State};
 use http::Method;
 use serde::Deserialize;
+use time::OffsetDateTime;
 
 use super::asked::act_as;
-use super::{manages, view};
+use super::reach::Reach;
+use super::{cluster, manages, view};
 use crate::clock;
 use crate::hub::Hub;
-use crate::hub::access::{self, Allowed, Asker, Denied, Grant, Place, Subject};
+use crate::hub::access::{self, Allowed, Asker, Clusters, Denied, Grant, No, Place, Subject};
+use crate::hub::api::Caller;
 use crate::hub::api::problem::{Problem, Slug};
-use crate::hub::api::{Caller, clusters};
 use crate::hub::auth::{self, Lapsed, Role};
-use crate::hub::store::Cluster;
 use crate::kubeapi::acting::Acting;
 use crate::kubeapi::path::{self, RequestInfo};
 use crate::kubeapi::scope;
 use crate::kubeapi::status::Hop;
 use crate::wire::api::{GrantCheck, GrantOpinion};
+use crate::wire::id::ClusterName;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,8 +49,18 @@ pub(super) async fn check(
     let info = request(&question)?;
     let acting = question.act_as.as_deref().map(acting).transpose()?;
     let who = who(&hub, &question.user).await?;
-    let cluster = clusters::find(&hub, &question.cluster).await?;
+    let listed = manages(&caller) || caller.user.is(Role::Viewer);
+    let (name, labels) = cluster(&hub, &question.cluster, listed).await?;
+    let site = Site {
+        name: &name,
+        labels: labels.as_ref(),
+        reached: caller.user.reaches(Some(&name)),
+        listed,
+    };
     let grants = hub.store.grants_of(&who.asker().subjects()).await?;
+    let reach = Reach::of(&hub, &caller).await?;
+    let shown = grants.into_iter().filter_map(|grant| reach.shown(grant));
+    let grants: Vec<Grant> = shown.filter(|_| site.reached).collect();
     let question = Question {
         info: info.as_ref(),
         acting: acting.as_ref(),
@@ -57,13 +69,62 @@ pub(super) async fn check(
     let gives = caller.user.is(Role::Access)
         && (who.name != caller.user.name || caller.user.is(Role::Admin));
     let oidc = hub.config.oidc.is_some();
-    Ok(Json(judged(
-        &who,
-        &cluster,
-        &grants,
-        question,
-        Told { gives, oidc },
-    )))
+    let told = Told { gives, oidc };
+    Ok(Json(judged(&who, site, &grants, question, told)))
+}
+
+/// The cluster that is asked about, as far as the caller is to learn of it.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    name: &'a ClusterName,
+    /// None = there is no such cluster.
+    labels: Option<&'a BTreeMap<String, String>>,
+    /// Whether the caller's token is for it.
+    reached: bool,
+    /// Whether the caller may know which clusters there are.
+    listed: bool,
+}
+
+impl Site<'_> {
+    /// The grants that reach it, in the words of the proxy.
+    fn held<'g>(
+        &self,
+        grants: &'g [Grant],
+        asker: &Asker<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Vec<&'g Grant>, Denied> {
+        let name = self.name;
+        match self.labels {
+            _ if !self.reached => Err(access::not_for(name.as_str())),
+            None => Err(access::no_grant(asker.name, name.as_str())),
+            Some(labels) => access::reaching(grants, asker, &Place { name, labels }, now),
+        }
+    }
+
+    /// What a grant says to it. Where none reaches it, those who may not know which clusters there are hear what they would hear if
+    /// it were not there.
+    fn said(
+        &self,
+        grant: &Grant,
+        asker: &Asker<'_>,
+        now: OffsetDateTime,
+        reaches: bool,
+    ) -> Result<(), No> {
+        let name = self.name;
+        if let Some(labels) = self.labels.filter(|_| reaches || self.listed) {
+            return grant.reaches(asker, &Place { name, labels }, now);
+        }
+        let by_name = match &grant.clusters {
+            Clusters::All => true,
+            Clusters::Named(names) => names.contains(name),
+            Clusters::Labelled(_) => false,
+        };
+        Err(if by_name && grant.is_over(now) {
+            No::Expired
+        } else {
+            No::OtherCluster(grant.clusters.clone())
+        })
+    }
 }
 
 /// One user, and the groups that go with them.
@@ -164,7 +225,7 @@ struct Told {
 
 fn judged(
     who: &Who,
-    cluster: &Cluster,
+    site: Site<'_>,
     grants: &[Grant],
     question: Question<'_>,
     told: Told,
@@ -172,20 +233,18 @@ fn judged(
     let Question { info, acting } = question;
     let now = clock::now();
     let asker = who.asker();
-    let place = Place {
-        name: &cluster.name,
-        labels: &cluster.labels,
-    };
     // Without a request, what no grant refuses: the cluster's version.
     let version = RequestInfo {
         verb: "get".to_owned(),
         ..RequestInfo::default()
     };
-    let decided = access::reaching(grants, &asker, &place, now)
-        .and_then(|held| access::decide(&asker, &held, info.unwrap_or(&version), acting));
+    let held = site.held(grants, &asker, now);
+    let reaches = held.is_ok();
+    let decided =
+        held.and_then(|held| access::decide(&asker, &held, info.unwrap_or(&version), acting));
     let opinion = |grant: &Grant| {
-        let said = grant
-            .reaches(&asker, &place, now)
+        let said = site
+            .said(grant, &asker, now, reaches)
             .and_then(|()| acting.map_or(Ok(()), |acting| grant.lets_act_as(acting)))
             .and_then(|()| info.map_or(Ok(()), |info| grant.covers(info)));
         GrantOpinion {
@@ -203,7 +262,7 @@ fn judged(
         Err(no) => Err(match who.lapsed {
             Some(why) => why.told(&no),
             None if lacks && told.gives => Denied {
-                next: grant_for(who, cluster, question),
+                next: grant_for(who, site.name, question),
                 ..no
             },
             None => no,
@@ -222,7 +281,7 @@ fn judged(
         known: who.known,
         user_groups: who.groups.clone(),
         groups_lapsed: who.lapsed.map(|why| why.to_string()),
-        cluster: cluster.name.clone(),
+        cluster: site.name.clone(),
         allowed,
         reason,
         next,
@@ -249,7 +308,7 @@ fn nobody(who: &Who, would: Option<Allowed>, told: Told) -> Denied {
 }
 
 /// The command that gives what is missing, with the least of the groups that every cluster knows.
-fn grant_for(who: &Who, cluster: &Cluster, Question { info, acting }: Question<'_>) -> String {
+fn grant_for(who: &Who, cluster: &ClusterName, Question { info, acting }: Question<'_>) -> String {
     let asks = info.filter(|_| acting.is_none());
     let group = if asks.is_none_or(scope::reads) {
         "view"
@@ -257,8 +316,8 @@ fn grant_for(who: &Who, cluster: &Cluster, Question { info, acting }: Question<'
         "edit"
     };
     let mut command = format!(
-        "run: linesman grant add user:{} --cluster {} --group {group}",
-        who.name, cluster.name
+        "run: linesman grant add user:{} --cluster {cluster} --group {group}",
+        who.name
     );
     if let Some(acting) = acting {
         let groups = acting

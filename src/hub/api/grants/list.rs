@@ -8,12 +8,13 @@ use axum::extract::{Query, State};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::{manages, view};
+use super::reach::Reach;
+use super::{cluster, manages, view};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{Asker, Clusters, Grant, Place};
 use crate::hub::api::problem::Problem;
-use crate::hub::api::{Caller, clusters, precondition};
+use crate::hub::api::{Caller, precondition};
 use crate::hub::auth::{self, Role};
 use crate::keys;
 use crate::wire::api::{GrantView, Page};
@@ -42,14 +43,16 @@ pub(super) async fn list(
 ) -> Result<Json<Page<GrantView>>, Problem> {
     let now = clock::now();
     let narrowed = Narrowed::by(&hub, &caller, &wanted, now).await?;
-    let views = |grants: &[Grant]| {
-        let fitting = grants.iter().filter(|grant| narrowed.fits(grant, now));
-        fitting.map(|grant| view(grant, now)).collect()
+    let reach = Reach::of(&hub, &caller).await?;
+    let views = |grants: Vec<Grant>| {
+        let shown = grants.into_iter().filter_map(|grant| reach.shown(grant));
+        let fitting = shown.filter(|grant| narrowed.fits(grant, now));
+        fitting.map(|grant| view(&grant, now)).collect()
     };
     if !manages(&caller) {
         let own = hub.store.grants_of(&caller.user.asker().subjects()).await?;
         return Ok(Json(Page {
-            items: views(&own),
+            items: views(own),
             cursor: None,
         }));
     }
@@ -64,7 +67,7 @@ pub(super) async fn list(
     let last = grants.last().filter(|_| grants.len() == limit as usize);
     let cursor = last.map(|g| keys::encode(g.id.as_bytes()));
     Ok(Json(Page {
-        items: views(&grants),
+        items: views(grants),
         cursor,
     }))
 }
@@ -95,7 +98,12 @@ impl Narrowed {
             None => None,
         };
         let cluster = match &wanted.cluster {
-            Some(name) => Some(cluster(hub, caller, name).await?),
+            Some(name) => {
+                let (name, labels) = cluster(hub, name, manages(caller)).await?;
+                // By its labels a token for others would learn that it is there.
+                let labels = labels.filter(|_| caller.user.reaches(Some(&name)));
+                Some((name, labels))
+            }
             None => None,
         };
         Ok(Self {
@@ -136,20 +144,4 @@ async fn subjects(hub: &Hub, name: &str, now: OffsetDateTime) -> Result<Vec<Stri
         groups: &groups,
     };
     Ok(asker.subjects())
-}
-
-/// Those who manage access are told of a name that is misspelt; others do not learn which clusters there are.
-async fn cluster(
-    hub: &Hub,
-    caller: &Caller,
-    name: &str,
-) -> Result<(ClusterName, Option<BTreeMap<String, String>>), Problem> {
-    match clusters::find(hub, name).await {
-        Ok(cluster) => Ok((cluster.name, Some(cluster.labels))),
-        Err(unknown) if manages(caller) => Err(unknown),
-        Err(unknown) => match name.parse() {
-            Ok(name) => Ok((name, None)),
-            Err(_) => Err(unknown),
-        },
-    }
 }

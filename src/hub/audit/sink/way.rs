@@ -22,6 +22,8 @@ pub(super) struct Way {
     room: Room,
     /// The last record that the sink has taken, or that it never will.
     delivered: i64,
+    /// The last record when that was looked for.
+    last: i64,
     behind: Behind,
     /// A delivery that takes longer has failed.
     pub(super) within: Duration,
@@ -40,6 +42,7 @@ impl Way {
             sink,
             room: Room::default(),
             delivered: 0,
+            last: 0,
             behind,
             within: TIMEOUT,
         }
@@ -47,7 +50,7 @@ impl Way {
 
     /// Shows how far the sink is behind.
     pub(super) fn show(&self) {
-        self.behind.show(self.delivered);
+        self.behind.show(self.delivered, self.last);
     }
 
     /// Delivers the next records, if there are any.
@@ -60,6 +63,8 @@ impl Way {
             return self.anchors(name).await;
         };
         self.delivered = position.unwrap_or(first - 1);
+        let last = self.store.audit_head().await?;
+        self.last = last.map_or(0, |row| row.seq);
         // Before the sink has them: that may take long.
         self.show();
         let gone = position.filter(|before| first > before + 1);

@@ -116,6 +116,32 @@ fn what_comes_and_goes_is_one_trouble() {
     assert_eq!(look(1200, &away), one(State::Open, "AgentLost", "eu1"));
 }
 
+/// At its beginning, when it was told last, and at its end.
+#[test]
+fn what_was_noted_by_a_clock_that_was_ahead_is_told_when_it_has_lasted() {
+    let mut board = Board::default();
+    let wrong = with(
+        "eu1",
+        ConditionType::EngineHealthy,
+        Status::False,
+        "BadImage",
+    );
+    let (wrong, well) = ([wrong], [seen("eu1", Phase::Healthy)]);
+    let mut look = |seconds, fleet: &[Seen]| at(&mut board, seconds, fleet);
+    let (ahead, hours) = (7200, 4 * 3600);
+    assert_eq!(look(ahead, &wrong), []);
+    assert_eq!(look(10, &wrong), []);
+    assert_eq!(look(70, &wrong), one(State::Open, "BadImage", "eu1"));
+    let again = one(State::Reminder, "BadImage", "eu1");
+    assert_eq!(look(ahead + hours, &wrong), again);
+    assert_eq!(look(80, &wrong), []);
+    assert_eq!(look(80 + hours, &wrong), again);
+    assert_eq!(look(ahead + hours, &well), []);
+    assert_eq!(look(90 + hours, &well), []);
+    let over = one(State::Resolved, "BadImage", "eu1");
+    assert_eq!(look(150 + hours, &well), over);
+}
+
 #[test]
 fn a_heal_and_the_condition_that_tells_of_it_are_one_trouble() {
     let mut board = Board::default();
@@ -156,6 +182,10 @@ fn what_is_mended_in_time_is_told_as_healed_and_not_again_within_the_hour() {
     assert_eq!(told(&later), one(State::Healed, "ObjectMissing", "eu1"));
     // What an agent tells a hub that was away for long is history.
     assert_eq!(board.healed(START + Duration::hours(9), &mended), []);
+    // What a clock told that was ahead is told again.
+    let mut board = Board::default();
+    assert_eq!(board.healed(START + Duration::hours(1), &again).len(), 1);
+    assert_eq!(board.healed(START, &mended), notices);
     // One that was told as a trouble is told as over, by the look.
     let mut board = Board::default();
     let open = [Seen {

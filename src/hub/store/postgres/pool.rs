@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 const PING: Duration = Duration::from_secs(2);
 /// One that takes longer to be made was begun while nothing came through.
 const FRESH: Duration = Duration::from_secs(5);
-/// Before another try at a server that is just starting.
+/// Before another try at a server that is just starting, or is not the one that is wanted.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Whether the connection is gone, and not what was asked of it wrong. Class 57 is an administrator's intervention.
@@ -39,6 +40,29 @@ pub(super) fn is_lost(error: &Error) -> bool {
         Error::Io(_) => true,
         Error::Database(d) => d.code().is_some_and(|code| code.starts_with("57P")),
         _ => false,
+    }
+}
+
+/// What a server has to be for a connection to it to be kept. After a failover the one that answers may be a standby, and a session
+/// that began there, or while nothing was to be written, stays as it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// It takes writes.
+    Writes,
+    /// It has what was written last: it is no standby.
+    Reads,
+    /// Whatever it is.
+    Anything,
+}
+
+impl Wants {
+    pub(super) async fn met(self, connection: &mut PgConnection) -> Result<bool, Error> {
+        let asked = match self {
+            Self::Writes => "SELECT current_setting('transaction_read_only') = 'off'",
+            Self::Reads => "SELECT NOT pg_is_in_recovery()",
+            Self::Anything => return Ok(true),
+        };
+        sqlx::query_scalar(asked).fetch_one(connection).await
     }
 }
 
@@ -55,6 +79,9 @@ impl fmt::Debug for Pool {
 
 struct Kept {
     options: PgConnectOptions,
+    wants: Wants,
+    /// It is told that another server answers.
+    told: AtomicBool,
     places: Arc<Semaphore>,
     /// And since when.
     idle: Mutex<VecDeque<(PgConnection, Instant)>>,
@@ -71,9 +98,11 @@ pub(super) struct Lent {
     place: Option<OwnedSemaphorePermit>,
 }
 
-pub(super) fn pool(most: u32, options: PgConnectOptions) -> Pool {
+pub(super) fn pool(most: u32, wants: Wants, options: PgConnectOptions) -> Pool {
     Pool(Arc::new(Kept {
         options,
+        wants,
+        told: AtomicBool::new(false),
         places: Arc::new(Semaphore::new(most as usize)),
         idle: Mutex::default(),
         returning: TaskTracker::new(),
@@ -95,12 +124,31 @@ impl Kept {
             }
         }
         loop {
-            match timeout(FRESH, self.options.connect()).await {
+            match timeout(FRESH, self.made()).await {
+                Ok(Ok(Some(made))) => {
+                    self.told.store(false, Ordering::Relaxed);
+                    return Ok(made);
+                }
+                Ok(Ok(None)) => {
+                    if !self.told.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            "the database that answers takes no writes, or is a standby; waiting for another"
+                        );
+                    }
+                    sleep(AGAIN).await;
+                }
                 Ok(Err(error)) if starts(&error) => sleep(AGAIN).await,
-                Ok(made) => return made,
+                Ok(Err(error)) => return Err(error),
                 Err(_) => {}
             }
         }
+    }
+
+    /// None = the server is not what it has to be.
+    async fn made(&self) -> Result<Option<PgConnection>, Error> {
+        let mut made = self.options.connect().await?;
+        let met = self.wants.met(&mut made).await?;
+        Ok(met.then_some(made))
     }
 }
 

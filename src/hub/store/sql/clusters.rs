@@ -1,7 +1,7 @@
 //! Clusters: added, listed, removed; when each was seen, and the counts that never repeat.
 
 use sqlx::FromRow;
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::{Connection, Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{Cluster, EndedAccess, Joined, NewClusterRow, Result, StoreError};
@@ -9,6 +9,10 @@ use crate::wire::api::{EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
 
 mod namesakes;
+
+/// A cluster that was seen later than so long from now was dated by a clock that was ahead; what replicas note at the same time is
+/// not so far apart.
+const AHEAD: Duration = Duration::minutes(1);
 
 #[derive(FromRow)]
 pub(super) struct Row {
@@ -296,17 +300,23 @@ impl Database {
         Ok(epoch.unsigned_abs())
     }
 
-    pub async fn seen(&self, mut seen: Vec<(String, OffsetDateTime)>) -> Result<()> {
+    pub async fn seen(
+        &self,
+        mut seen: Vec<(String, OffsetDateTime)>,
+        now: OffsetDateTime,
+    ) -> Result<()> {
         const DOING: &str = "note when clusters were seen";
         // In one order everywhere: nobody waits in a circle for another's rows.
         seen.sort();
         let mut write = self.begin_row(DOING).await?;
         for (id, at) in seen {
             sqlx::query(
-                "UPDATE cluster SET last_seen = $1 WHERE id = $2 AND (last_seen IS NULL OR last_seen < $1)",
+                "UPDATE cluster SET last_seen = $1
+                 WHERE id = $2 AND (last_seen IS NULL OR last_seen < $1 OR last_seen > $3)",
             )
             .bind(to_ms(at))
             .bind(id)
+            .bind(to_ms(now.saturating_add(AHEAD)))
             .execute(&mut *write.tx)
             .await
             .map_err(db(DOING))?;

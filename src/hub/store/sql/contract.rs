@@ -60,13 +60,21 @@ impl Database {
 
     pub async fn check(&self) -> Result<()> {
         const DOING: &str = "reach the database";
+        // An empty transaction is refused neither by a full disk nor by a server that takes no writes. Within a second there is
+        // nothing new to prove, and SQLite writes nothing: whoever asks without an end costs no flush of the disk each time.
+        const PROOF: &str = concat!(
+            "INSERT INTO lease (name, holder, epoch, expires_at) VALUES ('ready', '', 0, ",
+            now!(),
+            ")
+             ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at
+             WHERE lease.expires_at NOT BETWEEN excluded.expires_at - 1000 AND excluded.expires_at"
+        );
         self.held().await?;
         let _: String = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
             .fetch_one(&self.readers)
             .await
             .map_err(db(DOING))?;
-        // Taking the write lock proves that the disk takes writes.
-        self.begin(DOING).await?.commit(DOING).await
+        self.change(DOING, sqlx::query(PROOF)).await.map(drop)
     }
 
     /// One statement in a transaction of its own; gives how many rows it changed.

@@ -280,6 +280,15 @@ impl Bind<'_> {
         .execute(&mut *connection)
         .await
         .map_err(db(DOING))?;
+        // Another cluster of this name is adopted from the beginning.
+        let before = self.cluster.incarnation.as_ref();
+        if before.is_some_and(|before| *before != self.claim.incarnation) {
+            sqlx::query("DELETE FROM step WHERE cluster_id = $1")
+                .bind(&self.cluster.id)
+                .execute(&mut *connection)
+                .await
+                .map_err(db(DOING))?;
+        }
         // A join that went well ends the conflict that an earlier one left, and a revocation.
         sqlx::query(
             "DELETE FROM condition WHERE cluster_id = $1 AND type IN ('JoinConflict', 'IdentityRevoked')",

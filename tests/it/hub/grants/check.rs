@@ -144,3 +144,115 @@ async fn a_check_names_what_would_let_the_request_through() {
     assert!(own.ends_with("ask a hub admin for a grant"), "{own}");
     hub.stop().await;
 }
+
+/// Who may not know which clusters there are does not learn it by a question, whatever they are granted elsewhere.
+#[tokio::test]
+async fn a_check_tells_nobody_which_clusters_there_are() {
+    let hub = TestHub::start("grants-hidden").await;
+    hub.add("eu1").await;
+    let ada = hub.user("ada", &[], &[]).await;
+    let vera = hub.user("vera", &["viewer"], &[]).await;
+    let ask = async |by: &str, user: &str, cluster: &str| {
+        let path = format!("/v1/grants/check?user={user}&cluster={cluster}");
+        hub.call_as(by, ("GET", &path), &[], &Value::Null).await
+    };
+    let mut body = grant("user:ada");
+    for clusters in [
+        None,
+        Some(json!({"names": ["us1"]})),
+        Some(json!({"labels": "env=prod"})),
+    ] {
+        if let Some(clusters) = clusters {
+            body["clusters"] = clusters;
+            assert_eq!(hub.post("/v1/grants", &body).await.0, 201);
+        }
+        let (code, there) = ask(&ada, "ada", "eu1").await;
+        let (other, gone) = ask(&ada, "ada", "eu9").await;
+        let gone = gone.to_string().replace("eu9", "eu1");
+        assert_eq!((other, gone), (code, there.to_string()));
+        assert_eq!(
+            (code, &there["allowed"], &there["reason"]),
+            (
+                200,
+                &json!(false),
+                &json!("ada has no grant on cluster eu1")
+            )
+        );
+    }
+    let (_, there) = ask(&ada, "ada", "eu1").await;
+    let why: Vec<&Value> = there["opinions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| &o["why"])
+        .collect();
+    assert_eq!(why, ["it is for us1", "it is for clusters with env=prod"]);
+    // A name that is misspelt is told to whoever sees the list.
+    assert_eq!(ask(&vera, "vera", "eu1").await.0, 200);
+    assert_eq!(ask(&vera, "vera", "eu9").await.0, 404);
+    hub.stop().await;
+}
+
+/// Be others there or not.
+#[tokio::test]
+async fn a_token_for_a_cluster_is_told_of_that_one_alone() {
+    let hub = TestHub::start("grants-narrow").await;
+    hub.add("eu1").await;
+    hub.add("us1").await;
+    let any = [("if-match", "*")];
+    let labels = json!({"set": {"env": "prod"}});
+    let path = ("PATCH", "/v1/clusters/us1/labels");
+    assert_eq!(hub.call_as(&hub.admin, path, &any, &labels).await.0, 200);
+    let ada = hub.user("ada", &[], &[]).await;
+    let mut ids = Vec::new();
+    for clusters in [
+        json!({"names": ["eu1", "us1"]}),
+        json!({"names": ["us1"]}),
+        json!({"labels": "env=prod"}),
+        json!({"labels": "!env"}),
+    ] {
+        let mut body = grant("user:ada");
+        body["clusters"] = clusters;
+        let (code, made) = hub.post("/v1/grants", &body).await;
+        assert_eq!(code, 201, "{made}");
+        ids.push(made["id"].as_str().unwrap().to_owned());
+    }
+    let token = json!({"title": "ci", "lasts": 3600, "scopes": ["kube"], "clusters": ["eu1"]});
+    let path = ("POST", "/v1/api-tokens");
+    let (code, made) = hub.call_as(&ada, path, &[], &token).await;
+    assert_eq!(code, 201, "{made}");
+    let narrow = made["token"].as_str().unwrap();
+    let get = async |path: String| hub.call_as(narrow, ("GET", &path), &[], &Value::Null).await;
+    let clusters = |grants: &Value| -> Vec<Value> {
+        let grants = grants.as_array().unwrap().iter();
+        grants.map(|g| g["clusters"].clone()).collect()
+    };
+    let own = [json!({"names": ["eu1"]}), json!({"labels": "!env"})];
+    let (_, page) = get("/v1/grants".to_owned()).await;
+    assert_eq!(clusters(&page["items"]), own);
+    let (_, page) = get("/v1/grants?cluster=us1".to_owned()).await;
+    assert_eq!(page["items"], json!([]));
+    for (id, code) in ids.iter().zip([200, 404, 404, 200]) {
+        let (found, seen) = get(format!("/v1/grants/{id}")).await;
+        assert_eq!(found, code, "{seen}");
+    }
+    let check = async |cluster: &str| {
+        get(format!("/v1/grants/check?user=ada&cluster={cluster}"))
+            .await
+            .1
+    };
+    let yes = check("eu1").await;
+    assert_eq!(yes["allowed"], json!(true), "{yes}");
+    let said = yes["opinions"].as_array().unwrap().iter();
+    let said: Value = said.map(|opinion| opinion["grant"].clone()).collect();
+    assert_eq!(clusters(&said), own);
+    for cluster in ["us1", "eu9"] {
+        let no = check(cluster).await;
+        let reason = format!("the token is not for cluster {cluster}");
+        assert_eq!(
+            (&no["allowed"], &no["reason"], &no["opinions"]),
+            (&json!(false), &json!(reason), &json!([]))
+        );
+    }
+    hub.stop().await;
+}

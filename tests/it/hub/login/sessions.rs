@@ -133,6 +133,26 @@ async fn keys_that_the_hub_does_not_know_yet_end_no_session() {
     world.hub.stop().await;
 }
 
+/// H33: a hub that is started without its provider for once says no more of a session than where the provider does not answer.
+#[tokio::test]
+async fn a_hub_without_its_provider_ends_no_session() {
+    /// More than go wrong from an address before it is told to wait.
+    const MANY: usize = 100;
+    let mut world = World::start("oidc-without", json!({}), |_| {}).await;
+    let session = world.log_in().await;
+    world.hub = world.hub.restart().await;
+    for _ in 0..MANY {
+        let (status, problem) = world.refresh(&session).await;
+        let told = (status, slug(&problem));
+        assert_eq!(told, (502, "provider-unavailable"), "{problem}");
+    }
+    world.hub = world.hub.restart_with(world.idp.config()).await;
+    let (status, next) = world.refresh(&session).await;
+    assert_eq!(status, 200, "{next}");
+    assert_eq!(world.whoami(&next).await.0, 200);
+    world.hub.stop().await;
+}
+
 /// H32: the same where the provider names each of its keys alike.
 #[tokio::test]
 async fn another_key_of_the_same_name_is_fetched() {
