@@ -38,9 +38,34 @@ const LOOKED: &str = "/status/reconciledAt";
 /// The commit that an Application's `status` says was looked at last; empty where that failed: the name of the branch
 /// may then stand in the place of a commit.
 pub fn head(status: &Value) -> &str {
-    let text = |pointer| status.pointer(pointer).and_then(Value::as_str);
-    let known = matches!(text("/sync/status"), Some("Synced" | "OutOfSync"));
-    text("/sync/revision").filter(|_| known).unwrap_or_default()
+    let head = text(status, "/sync/revision");
+    if is_compared(status) { head } else { "" }
+}
+
+/// Whether the last look at an Application came to an end, by its `status`.
+pub fn is_compared(status: &Value) -> bool {
+    matches!(text(status, "/sync/status"), "Synced" | "OutOfSync")
+}
+
+/// The revision that a `status` names there.
+pub fn revision_at(status: &Value, at: &str) -> String {
+    text(status, &format!("{at}/revision")).to_owned()
+}
+
+/// The same of an Application that may have several sources: then there is a revision of each, and none in the place of the one
+/// (`controller/state.go`). Together they are a text that is another one when any of them is, and no commit of a repository.
+pub fn revisions_at(status: &Value, at: &str) -> String {
+    let one = revision_at(status, at);
+    if !one.is_empty() {
+        return one;
+    }
+    let all = status.pointer(&format!("{at}/revisions"));
+    let all = all.and_then(Value::as_array).into_iter().flatten();
+    let all: Vec<&str> = all.filter_map(Value::as_str).collect();
+    if all.iter().all(|revision| revision.is_empty()) {
+        return String::new();
+    }
+    all.join(",")
 }
 
 /// The commit that was applied last.

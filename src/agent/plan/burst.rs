@@ -153,8 +153,8 @@ fn takes_away(
     }
     match observed.children.get(owner).map(|owner| &owner.fate) {
         Some(owner) => owner.moving || owner.dying || before(owner.done_at),
-        // It is gone, unless it is one of those that are not known.
-        None => !observed.cut.contains(&owner.kind),
+        // It is gone, unless it is one of those that are not known, or none of its kind is yet.
+        None => !observed.cut.contains(&owner.kind) && !observed.awaited.contains(&owner.kind),
     }
 }
 
@@ -195,9 +195,14 @@ pub(super) fn found(
         .collect()
 }
 
-/// Whether the engine has to be kept from pruning.
-pub fn is_on(install: &Install, observed: &Observed, history: &History) -> bool {
-    why(install, observed, history).is_some()
+/// Whether the engine has to be kept from pruning. What a person has allowed is not kept from anything.
+pub fn is_on(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> bool {
+    !found(now, install, observed, history).is_empty()
 }
 
 fn why(install: &Install, observed: &Observed, history: &History) -> Option<String> {

@@ -7,10 +7,10 @@ use time::{Duration, OffsetDateTime};
 
 use super::health::works;
 use super::latent::is_network;
-use super::ownership;
 use super::state::{History, Observed};
 use super::undecodable::duration;
-use crate::agent::engine::Install;
+use super::{ownership, project};
+use crate::agent::engine::{Install, flux};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
@@ -24,6 +24,8 @@ const FETCHERS: usize = 2;
 const WORKERS_FLAG: &str = "--concurrent=";
 /// The least timeout of a Kustomization, and what its interval leaves for one that names none (its `GetTimeout`).
 const LEAST: Duration = Duration::seconds(30);
+/// How helm-controller says that an action of Helm's is under way (its `atomic_release.go`).
+const RUNNING: &str = "Running '";
 /// The longest turn that is waited for.
 const LONGEST: Duration = Duration::hours(2);
 /// How long a fetch may take, unless the `GitRepository` says otherwise (its CRD).
@@ -31,8 +33,8 @@ const FETCH: Duration = Duration::seconds(60);
 /// The longest queue that is waited for.
 const LONGEST_QUEUE: Duration = Duration::minutes(15);
 
-/// How long a worker may be with an object: from when it said so to when its timeouts are over. Argo CD says only when it was
-/// done with one.
+/// How long a worker may be with an object: from when it said so, or the object began to go, to when its timeouts are over. Argo CD
+/// says only when it was done with one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
     pub began: OffsetDateTime,
@@ -43,8 +45,20 @@ impl Turn {
     /// The turn that a Kustomization or a `HelmRelease` has, or that an Application had last; none where it waits, or is none.
     pub fn of(kind: Kind, live: &DynamicObject) -> Option<Self> {
         match kind {
-            Kind::Kustomization => Self::since(live, timeout(&live.data)? * 2),
-            Kind::HelmRelease => Self::since(live, of_release(&live.data)),
+            Kind::Kustomization => {
+                let long = longest_try(&live.data)?;
+                let policy = live.data.pointer("/spec/deletionPolicy");
+                let waits = policy.and_then(Value::as_str) == Some("WaitForTermination");
+                let end = Self::of_end(live, long).filter(|_| waits);
+                end.or_else(|| Self::of_try(live, long))
+            }
+            Kind::HelmRelease => {
+                let long = whole(of_release(&live.data));
+                // What does not come to its end is tried again.
+                let end = Self::of_end(live, LONGEST);
+                let action = end.or_else(|| Self::of_action(live, long));
+                action.or_else(|| Self::of_try(live, long))
+            }
             Kind::Application => {
                 let looked = live.data.pointer("/status/reconciledAt")?.as_str()?;
                 let at = parse_rfc3339(looked)?;
@@ -57,22 +71,48 @@ impl Turn {
         }
     }
 
-    /// From when it said that it is neither ready nor not, for at most so `long`.
-    fn since(live: &DynamicObject, long: Duration) -> Option<Self> {
-        let conditions = live.data.pointer("/status/conditions")?.as_array()?;
-        let text = |c: &Value, name: &str| c.get(name).and_then(Value::as_str).map(str::to_owned);
-        let of_type = |c: &&Value, kind: &str| text(c, "type").as_deref() == Some(kind);
-        let ready = conditions.iter().find(|c| of_type(c, "Ready"))?;
-        // Between two tries it says that it is not ready.
-        if text(ready, "status")? != "Unknown" {
-            return None;
-        }
-        let began = parse_rfc3339(&text(ready, "lastTransitionTime")?)?;
-        Some(Self {
-            began,
-            ends: began.checked_add(whole(long))?,
-        })
+    /// Of one that goes, while its controller takes away what it brought: of that it may say nothing before it is done.
+    fn of_end(live: &DynamicObject, long: Duration) -> Option<Self> {
+        let meta = &live.metadata;
+        let began = project::at(meta.deletion_timestamp.as_ref()?)?;
+        let mut finalizers = meta.finalizers.iter().flatten();
+        let pinned = finalizers.any(|f| flux::TRAITS.is_finalizer(f));
+        let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
+        Self::lasting(began, long).filter(|_| pinned && !suspended)
     }
+
+    /// Of an action of Helm's. While a release is tested or undone it stays as ready as it was.
+    fn of_action(live: &DynamicObject, long: Duration) -> Option<Self> {
+        let began = since(live, "Reconciling", |status, message| {
+            status == "True" && message.starts_with(RUNNING)
+        });
+        Self::lasting(began?, long)
+    }
+
+    /// From when it said that it is neither ready nor not. Between two tries it says that it is not ready.
+    fn of_try(live: &DynamicObject, long: Duration) -> Option<Self> {
+        let began = since(live, "Ready", |status, _| status == "Unknown");
+        Self::lasting(began?, long)
+    }
+
+    fn lasting(began: OffsetDateTime, long: Duration) -> Option<Self> {
+        let ends = began.checked_add(long)?;
+        Some(Self { began, ends })
+    }
+}
+
+/// Since when a condition is as it is, where its status and its message are such.
+fn since(
+    live: &DynamicObject,
+    kind: &str,
+    are: impl Fn(&str, &str) -> bool,
+) -> Option<OffsetDateTime> {
+    let conditions = live.data.pointer("/status/conditions")?.as_array()?;
+    let is_it = |c: &&Value| c.get("type").and_then(Value::as_str) == Some(kind);
+    let said = conditions.iter().find(is_it)?;
+    let text = |name: &str| said.get(name).and_then(Value::as_str);
+    let such = are(text("status")?, text("message").unwrap_or_default());
+    parse_rfc3339(text("lastTransitionTime").filter(|_| such)?)
 }
 
 /// Timeouts, and what it takes to begin and to end.
@@ -110,18 +150,20 @@ fn timeout(data: &Value) -> Option<Duration> {
     Some(timeout.clamp(LEAST, LONGEST))
 }
 
-/// Whether each worker of the controller of `asked` is with an object of that kind below the root.
-pub fn all_at_work(
+/// Whether each worker of the controller of `asked` is with an object of that kind below the root. `late`: what is being deleted
+/// counts no more, for of that the controller may have said nothing.
+fn all_at_work(
     now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
-    asked: &ObjectId,
+    (asked, late): (&ObjectId, bool),
 ) -> bool {
     if install.traits.kind != EngineKind::Flux {
         return false;
     }
     let below = observed.children.iter();
-    let turns = below.filter_map(|(id, child)| child.turn.filter(|_| id.kind == asked.kind));
+    let below = below.filter(|(id, child)| id.kind == asked.kind && !(late && child.fate.dying));
+    let turns = below.filter_map(|(_, child)| child.turn);
     let under_way = turns.filter(|turn| turn.began <= now && now < turn.ends);
     let count = under_way.count();
     count > 0 && count >= concurrent(install, observed, asked).unwrap_or(WORKERS)
@@ -214,13 +256,17 @@ impl History {
             .filter(|id| live(id).is_some_and(|live| !works(live)));
         let since = |id: &ObjectId| self.down.get(id).copied().unwrap_or(now);
         self.down = down.map(|id| (id.clone(), since(id))).collect();
-        if all_at_work(now, install, observed, &install.sync) {
+        // Before one that hangs, what is deleted piles up, and would be an excuse without an end.
+        let late = |id: &ObjectId| {
+            let silent = self.silent.get(id);
+            silent.is_some_and(|silence| now - silence.since >= LONGEST)
+        };
+        let is_busy = |id: &ObjectId| all_at_work(now, install, observed, (id, late(id)));
+        let (applying, releasing) = (is_busy(&install.sync), install.canaries().any(is_busy));
+        if applying {
             self.at_work = Some(now);
         }
-        if install
-            .canaries()
-            .any(|id| all_at_work(now, install, observed, id))
-        {
+        if releasing {
             self.releasing = Some(now);
         }
         self.at_work = self.at_work.max(done_with_one(now, install, observed));

@@ -87,8 +87,8 @@ pub fn is_well(observed: &Observed, findings: &[Finding]) -> bool {
     findings.iter().all(others)
 }
 
-/// How many there are, and how many of them are not Ready. A project is nothing that could be, and of a source what
-/// follows it tells.
+/// How many there are, and how many of them are not Ready. A project is nothing that could be, and of a source only whether it can be
+/// read is known.
 pub fn count(observed: &Observed) -> (usize, usize) {
     let all = observed.children.iter();
     let of_itself = |id: &ObjectId, c: &Child| !id.kind.is_source() || c.trouble.is_some();

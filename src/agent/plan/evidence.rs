@@ -53,7 +53,9 @@ fn led(lease: &Lease) -> String {
     let Lease {
         holder, renewed, ..
     } = lease;
-    if lease.seen - *renewed <= LED {
+    if holder.is_empty() {
+        format!("the Lease was given back at {}", rfc3339(*renewed))
+    } else if lease.seen - *renewed <= LED {
         format!("Pod {holder} renews the Lease")
     } else {
         let at = rfc3339(*renewed);

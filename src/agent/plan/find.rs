@@ -9,7 +9,7 @@ use super::evidence::lacks_a_branch;
 use super::exits;
 use super::fault::Class;
 use super::server::Symptoms;
-use super::state::{Answer, History, Object, Observed};
+use super::state::{Answer, History, Object, Observed, Past};
 use super::{
     account, burst, children, evidence, foreign, giveback, health, latent, quarantine, redis,
     scene, witness,
@@ -312,13 +312,14 @@ fn pruned_again(
 ) -> bool {
     let brought = is_gits(install, id);
     let past = |class| history.faults.get(&(class, id.clone()));
-    if !brought || past(Class::EngineRemovedByCommit).is_some() {
+    let is_recent = |past: &Past| past.attempts.iter().any(|at| now - *at < AGAIN);
+    // What was tried is remembered for an hour, and Git may have the object again by then.
+    let removed = past(Class::EngineRemovedByCommit);
+    let goes_on = removed.is_some_and(|past| past.since.is_some() || is_recent(past));
+    if !brought || goes_on {
         return brought;
     }
-    let Some(past) = past(missing(id).class) else {
-        return false;
-    };
-    let again = past.attempts.iter().any(|at| now - *at < AGAIN);
+    let again = past(missing(id).class).is_some_and(is_recent);
     let flux = install.traits.kind == EngineKind::Flux;
     flux && again && quarantine::is_under_way(install, observed, id)
 }

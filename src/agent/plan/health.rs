@@ -25,6 +25,9 @@ const SLOW: Duration = Duration::seconds(330);
 /// A controller whose Lease was renewed so long ago is alive: it renews that every few seconds, and the Leases are listed every 66 s.
 pub(super) const ALIVE: Duration = Duration::minutes(3);
 
+/// A Lease that is not renewed any more is given to another after so long.
+const HANDED: Duration = Duration::seconds(35);
+
 /// Available at the generation that was asked for.
 pub fn works(deployment: &Object) -> bool {
     deployment.number("/status/observedGeneration") >= deployment.generation
@@ -40,6 +43,20 @@ pub(super) fn answers(install: &Install, observed: &Observed, controller: &Objec
         EngineKind::Flux => up(),
         EngineKind::Argocd => pods_of(observed, &controller.name).any(|p| p.running.is_some()),
     }
+}
+
+/// Whether the Pod before still leads while it ends: it lets go of its Lease once it is done with what it is at (controller-runtime,
+/// `engageStopProcedure`), and until then the Pod after it is available and does nothing. One that does not end in time is no excuse.
+pub(super) fn is_led_by_former(
+    now: OffsetDateTime,
+    observed: &Observed,
+    controller: &ObjectId,
+) -> bool {
+    let lease = observed.leases.get(&controller.name);
+    let renewed = lease.filter(|lease| now - lease.renewed <= ALIVE);
+    let holder = renewed.and_then(|lease| observed.pods.get(&lease.holder));
+    let ends = holder.and_then(|pod| pod.ends);
+    ends.is_some_and(|at| now - at <= HANDED)
 }
 
 /// Whether probes make sense: all that is needed for an answer is there. Another part of the install may be broken for long, and the
@@ -228,7 +245,8 @@ pub(super) fn roots(
         complained(now, install, history, (id, live), found);
         found.extend(doubt::found(now, observed, (id, live)));
         let controller = install.controller(id);
-        let up = answers(install, observed, &controller);
+        let up = answers(install, observed, &controller)
+            && !is_led_by_former(now, observed, &controller);
         let controller = &controller.name;
         let limit = patience(now, install, observed, (id, live));
         // It cannot answer before that object is gone, and restarted it would not come up.
@@ -285,7 +303,9 @@ pub(super) fn canaries(
 ) {
     for id in install.canaries() {
         let controller = install.controller(id);
-        let up = answers(install, observed, &controller) && !undecodable::blinds(observed, id.kind);
+        let up = answers(install, observed, &controller)
+            && !is_led_by_former(now, observed, &controller)
+            && !undecodable::blinds(observed, id.kind);
         let live = observed
             .objects
             .get(id)

@@ -245,6 +245,10 @@ fn leader(
     lease: &Lease,
     observed: &Observed,
 ) -> Option<Finding> {
+    // It was given back, and is anybody's.
+    if lease.holder.is_empty() {
+        return None;
+    }
     let ahead = lease.renewed - lease.seen;
     if ahead > SKEW {
         let text = format!(
@@ -256,8 +260,9 @@ fn leader(
     }
     // One that is not known may be there where not all are.
     let held = observed.pods_cut || observed.pods.contains_key(&lease.holder);
+    // One that does not run asks for none.
     let waits =
-        pods_of(observed, &id.name).any(|pod| pod.created.is_some_and(|at| now - at > STUCK));
+        pods_of(observed, &id.name).any(|pod| pod.running.is_some_and(|at| now - at > STUCK));
     let stuck = lease.seen - lease.renewed > STUCK && !held && waits;
     stuck.then(|| {
         let text = format!(

@@ -289,7 +289,8 @@ pub fn lease(live: &DynamicObject, seen: OffsetDateTime) -> Option<(String, Leas
 }
 
 /// What a sync object says of itself; none = it is at work and says nothing yet.
-pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
+/// `home` is the engine's namespace: an Application may be in another one.
+pub fn child(home: &str, kind: Kind, live: &DynamicObject) -> Option<Child> {
     if matches!(
         kind,
         Kind::Application | Kind::ApplicationSet | Kind::AppProject
@@ -300,11 +301,12 @@ pub fn child(kind: Kind, live: &DynamicObject) -> Option<Child> {
             trouble,
             prunes: finalizers.into_iter().any(|f| TRAITS.is_finalizer(f)),
             keepsake: keepsake(&kind.api_version(), kind.as_str(), live).map(Arc::new),
-            owner: (kind == Kind::Application).then(|| Arc::new(owner(live))),
+            owner: (kind == Kind::Application).then(|| Arc::new(owner(home, live))),
             ..Child::default()
         });
     }
-    // Of a source nothing but whether it can be read: what follows it says the rest.
+    // Of a source nothing but whether it can be read. What follows it says so where it has brought nothing yet; where it is not
+    // fetched any more, that stays as ready as it was, and nobody is told.
     if kind.is_source() {
         let unread = live.data.get("spec").and_then(undecodable::why);
         return Some(Child {
@@ -370,17 +372,12 @@ fn flux_trouble(live: &DynamicObject) -> Option<Option<(String, String)>> {
     }
 }
 
-fn owner(live: &DynamicObject) -> Owner {
+fn owner(home: &str, live: &DynamicObject) -> Owner {
     let annotations = live.metadata.annotations.as_ref();
     let said = annotations.and_then(|all| all.get(HOLDS));
     let part = |name| live.data.get(name).unwrap_or(&Value::Null);
-    let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
-    Owner::of(
-        namespace,
-        said.map(String::as_str),
-        part("spec"),
-        part("status"),
-    )
+    let said = said.map(String::as_str);
+    Owner::of(home, said, part("spec"), part("status"))
 }
 
 /// What is needed to make an object anew; none where Git or an `ApplicationSet` makes it, or where we do.

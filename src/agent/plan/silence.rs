@@ -99,7 +99,7 @@ impl History {
                 asked,
                 said: said(id, live),
                 seen: Some(now),
-                able: probe.is_some() && is_able(install, observed, (id, live)),
+                able: probe.is_some() && is_able(now, install, observed, (id, live)),
                 taken: argocd::took_question(live).then_some(now),
             };
             let silence = match before {
@@ -166,9 +166,18 @@ fn said(id: &ObjectId, live: &Object) -> String {
 }
 
 /// Whether nothing but the controller itself stands between the question and its answer.
-fn is_able(install: &Install, observed: &Observed, (id, live): (&ObjectId, &Object)) -> bool {
+fn is_able(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    (id, live): (&ObjectId, &Object),
+) -> bool {
+    let controller = install.controller(id);
     let up = match install.traits.kind {
-        EngineKind::Flux => health::answers(install, observed, &install.controller(id)),
+        EngineKind::Flux => {
+            health::answers(install, observed, &controller)
+                && !health::is_led_by_former(now, observed, &controller)
+        }
         EngineKind::Argocd => health::can_answer(install, observed),
     };
     let away = id.kind == Kind::GitRepository && latent::host_is_away(observed, live);

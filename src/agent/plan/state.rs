@@ -139,7 +139,7 @@ pub struct OwnRead {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub uid: String,
-    /// The Pod's name.
+    /// The Pod's name; empty where it was given back.
     pub holder: String,
     /// Since when it leads; none = the Lease does not say.
     pub acquired: Option<OffsetDateTime>,
@@ -205,6 +205,8 @@ pub struct Pod {
     /// Since when all of its containers run without a break.
     pub running: Option<OffsetDateTime>,
     pub deleting: bool,
+    /// By when one that is being deleted has to be gone, its grace included.
+    pub ends: Option<OffsetDateTime>,
     pub ready: bool,
     /// Why a container waits: reason and message.
     pub waiting: Option<(String, String)>,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use time::OffsetDateTime;
 use tracing::{debug, info};
 
 use super::Watchdog;
@@ -46,7 +47,7 @@ impl Watchdog {
         for (step, done) in cuts.into_iter().zip(done) {
             self.note(step, &done.outcome, observed);
         }
-        let dying = is_dying(install, observed, &self.history);
+        let dying = is_dying(clock::now(), install, observed, &self.history);
         let mut pass = Pass::new(plan, observed);
         for step in plan
             .steps
@@ -54,7 +55,7 @@ impl Watchdog {
             .filter(|s| !matches!(s.action, Action::CutRights { .. }))
         {
             let live = self.context.around(view.subscribe().borrow().clone());
-            let same = is_dying(install, &live, &self.history) == dying;
+            let same = is_dying(clock::now(), install, &live, &self.history) == dying;
             if !same || !self.context.term.holds() || self.is_told() {
                 return true;
             }
@@ -170,13 +171,18 @@ impl Watchdog {
 }
 
 /// What the engine would prune if it kept its rights.
-pub(super) fn is_dying(install: &Install, observed: &Observed, history: &History) -> bool {
+pub(super) fn is_dying(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    history: &History,
+) -> bool {
     let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
         matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
             && live.deleting.is_some()
             && install.wanted.contains_key(id)
     };
-    observed.objects.iter().any(dies) || burst::is_on(install, observed, history)
+    observed.objects.iter().any(dies) || burst::is_on(now, install, observed, history)
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ impl Guard {
     async fn begins(&self) {
         let mut seen = self.view.subscribe();
         loop {
-            if is_dying(&self.install, &seen.borrow_and_update(), &self.history) {
+            let (now, install, history) = (clock::now(), &self.install, &self.history);
+            if is_dying(now, install, &seen.borrow_and_update(), history) {
                 return;
             }
             if seen.changed().await.is_err() {
@@ -99,7 +100,7 @@ impl Watchdog {
         view: &View,
         observed: &Observed,
     ) -> Option<Guard> {
-        let dying = is_dying(install, observed, &self.history);
+        let dying = is_dying(clock::now(), install, observed, &self.history);
         (self.context.term.holds() && !dying).then(|| Guard {
             context: self.context.clone(),
             saves: self.saves.clone(),

@@ -48,7 +48,7 @@ impl Heard {
         let brings = project::brings(kind, live);
         let application = kind == Kind::Application;
         Self {
-            child: project::child(kind, live),
+            child: project::child(home, kind, live),
             works: project::at_work(kind, live),
             fate: Fate::of(home, kind, live),
             turn: Turn::of(kind, live),

@@ -82,7 +82,10 @@ pub fn wishes<'a>(
                 (list.fate)(owner).or(root.as_ref())
             },
             moved: moved.is_some_and(|at| (now - *at).abs() < KEPT),
-            cut: list.cut || observed.cut.contains(&owner.kind),
+            // Of its own kind this is the list that was awaited.
+            cut: list.cut
+                || observed.cut.contains(&owner.kind)
+                || elsewhere && observed.awaited.contains(&owner.kind),
         };
         is_wish(id, fate.and_then(|fate| fate.began), owner)
     });

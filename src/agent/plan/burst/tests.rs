@@ -42,7 +42,7 @@ impl Place {
         let home = self.cluster.install.namespace.clone();
         let child = live.map(|live| Child {
             fate: Fate::of(&home, id.kind, &live),
-            ..project::child(id.kind, &live).unwrap_or_default()
+            ..project::child(&home, id.kind, &live).unwrap_or_default()
         });
         let fate = child.as_ref().map(|child| &child.fate);
         note(&mut self.seen, &id, fate, self.cluster.now);
@@ -83,6 +83,11 @@ impl Place {
         let plan = self.plan();
         let steps = plan.steps.iter().filter(|s| s.action != Action::Nudge);
         steps.map(|s| s.action.as_str()).collect()
+    }
+
+    fn is_on(&self) -> bool {
+        let (now, install) = (self.cluster.now, &self.cluster.install);
+        is_on(now, install, &self.seen, &self.cluster.history)
     }
 }
 
@@ -271,10 +276,6 @@ fn a_commit_soon_after_a_burst_is_a_wish_all_the_same() {
 #[test]
 fn the_guard_goes_on_until_the_last_one_is_let_go() {
     let mut place = Place::new();
-    let is_on = |place: &Place| {
-        let cluster = &place.cluster;
-        is_on(&cluster.install, &place.seen, &cluster.history)
-    };
     // Another one is there all the time, and a third goes that nothing holds.
     place.hear("b", Some(live("b", ROOT)));
     let mut loose = dying(live("c", ROOT));
@@ -282,16 +283,16 @@ fn the_guard_goes_on_until_the_last_one_is_let_go() {
     place.hear("c", Some(loose));
     place.hear("a", Some(live("a", ROOT)));
     place.delete("a", ROOT);
-    assert_eq!((place.actions(), is_on(&place)), (vec![], false));
+    assert_eq!((place.actions(), place.is_on()), (vec![], false));
     let id = ObjectId::new(Kind::Deployment, ROOT, "kustomize-controller");
     let controller = place.cluster.objects.get_mut(&id).unwrap();
     controller.fields["spec"]["replicas"] = json!(0);
     GUARD.clone_into(&mut controller.writer);
     place.look();
     let cut = vec!["cut-rights", "cut-rights", "release"];
-    assert_eq!((place.actions(), is_on(&place)), (cut, true));
+    assert_eq!((place.actions(), place.is_on()), (cut, true));
     place.hear("a", None);
-    assert_eq!((place.actions(), is_on(&place)), (vec!["apply"], false));
+    assert_eq!((place.actions(), place.is_on()), (vec!["apply"], false));
 }
 
 #[test]
@@ -338,9 +339,7 @@ fn a_root_that_would_prune_is_let_go_at_once() {
         let root = place.cluster.objects.get_mut(&sync).unwrap();
         root.finalizers = Vec::new();
         place.look();
-        let cluster = &place.cluster;
-        let on = is_on(&cluster.install, &place.seen, &cluster.history);
-        assert!(!on, "{spec}");
+        assert!(!place.is_on(), "{spec}");
     }
 }
 
@@ -376,6 +375,57 @@ fn a_window_does_not_hold_it_back_and_a_persons_word_or_another_manager_does() {
     foreign.look();
     assert_eq!(foreign.plan().mode, Mode::ObserveOnly);
     assert_eq!(foreign.actions(), [""; 0]);
+}
+
+/// W5: what was made by hand and deleted by that word, beside what Git brings, does not come back either.
+#[test]
+fn what_goes_by_a_persons_word_is_not_made_again() {
+    let crd = ObjectId::crd_of(Kind::Kustomization);
+    let namespace = ObjectId::new(Kind::Namespace, "", ROOT);
+    for word in [None, Some(&crd), Some(&namespace)] {
+        let mut place = Place::new();
+        for name in ["a", "b", "c"] {
+            place.hear(name, Some(live(name, ROOT)));
+            place.delete(name, ROOT);
+        }
+        let now = place.cluster.now;
+        if let Some(id) = word {
+            let live = place.cluster.objects.get_mut(id).unwrap();
+            let until = rfc3339(now + Duration::hours(1));
+            live.fields["metadata"]["annotations"][ALLOW_DELETE] = json!(until);
+            place.look();
+        }
+        let keepsake = Arc::new(json!({"metadata": {"name": "by-hand"}}));
+        place.seen.lost = Arc::new([(app("by-hand"), (now, keepsake))].into());
+        let install = &place.cluster.install;
+        let more = place.cluster.history.mourn(now, install, &place.seen);
+        let more: Vec<&ObjectId> = more.iter().collect();
+        let expected: Vec<&ObjectId> = word.is_none().then_some(&crd).into_iter().collect();
+        assert_eq!(more, expected, "{word:?}");
+        assert_eq!(place.is_on(), word.is_none(), "{word:?}");
+    }
+}
+
+/// W44: deleted in numbers before the list of the Kustomizations has come, they are nobody's wish.
+#[test]
+fn releases_whose_kustomization_is_not_listed_yet_are_guarded() {
+    for (awaited, expected) in [(true, &GUARDED[..]), (false, &[][..])] {
+        let mut place = Place::new();
+        let kinds = awaited.then_some(Kind::Kustomization);
+        place.seen.awaited.extend(kinds);
+        for name in ["a", "b", "c"] {
+            let id = ObjectId::new(Kind::HelmRelease, "apps", name);
+            let mut release = live(name, "parent");
+            release["apiVersion"] = json!(Kind::HelmRelease.api_version());
+            release["kind"] = json!("HelmRelease");
+            release["spec"] = json!({});
+            place.hear_of(id.clone(), Some(release.clone()));
+            place.hear_of(id, Some(dying(release)));
+        }
+        // What was heard late is judged as it was when it went.
+        place.seen.awaited.clear();
+        assert_eq!(place.actions(), expected, "{awaited}");
+    }
 }
 
 proptest! {

@@ -92,6 +92,93 @@ fn a_release_has_its_turn_until_upgrade_test_and_rollback_have_had_their_time() 
     }
 }
 
+/// A release that is ready or not, and what helm-controller says that it does with it since a minute later.
+fn release(ready: &str, does: &str, spec: &Value) -> DynamicObject {
+    let mut live = kustomization(ready, spec);
+    let at = rfc3339(start() + MINUTE);
+    live.data["status"]["conditions"][0] = json!({
+        "type": "Reconciling", "status": "True", "reason": "Progressing", "message": does,
+        "lastTransitionTime": at,
+    });
+    live
+}
+
+/// The same object, which goes since two minutes after the start.
+fn going(mut live: DynamicObject, finalizers: &[&str]) -> DynamicObject {
+    let mut meta = serde_json::to_value(&live.metadata).unwrap();
+    meta["deletionTimestamp"] = json!(rfc3339(start() + MINUTE * 2));
+    meta["finalizers"] = json!(finalizers);
+    live.metadata = serde_json::from_value(meta).unwrap();
+    live
+}
+
+/// W12: helm-controller marks a release as not ready before it undoes it, and says nothing at all while it uninstalls one that goes.
+#[test]
+fn a_release_that_is_undone_or_goes_has_its_turn() {
+    let running = |action: &str| format!("Running '{action}' action with timeout of 5m0s");
+    let [upgrade, test, rollback] = ["upgrade", "test", "rollback"].map(running);
+    let none = json!({});
+    let stopped = json!({"suspend": true});
+    let ours = ["finalizers.fluxcd.io"];
+    let waits = "Fulfilling prerequisites";
+    let lasting = |after: Duration, long: Duration| {
+        let began = start() + after;
+        let ends = began + long;
+        Some(Turn { began, ends })
+    };
+    let action = lasting(MINUTE, MINUTE * 15 + LEAST);
+    let end = lasting(MINUTE * 2, LONGEST);
+    for (what, live, expected) in [
+        ("upgraded", release("Unknown", &upgrade, &none), action),
+        ("tested", release("True", &test, &none), action),
+        ("undone", release("False", &rollback, &none), action),
+        ("waits", release("False", waits, &none), None),
+        ("goes", going(release("True", "", &none), &ours), end),
+        (
+            "fails to",
+            going(release("False", &rollback, &none), &ours),
+            end,
+        ),
+        (
+            "goes by itself",
+            going(release("True", "", &none), &["example.org/mine"]),
+            None,
+        ),
+        (
+            "is let go",
+            going(release("True", "", &stopped), &ours),
+            None,
+        ),
+    ] {
+        assert_eq!(Turn::of(Kind::HelmRelease, &live), expected, "{what}");
+    }
+}
+
+/// W12: kustomize-controller says nothing while it waits for the end of what it brought (its `finalize`).
+#[test]
+fn a_kustomization_that_waits_for_the_end_of_what_it_brought_has_its_turn() {
+    let spec = |policy: &str, suspend: bool| {
+        json!({
+            "interval": "10m", "timeout": "3m", "deletionPolicy": policy, "suspend": suspend,
+        })
+    };
+    let began = start() + MINUTE * 2;
+    let ends = began + Duration::seconds(390);
+    let turn = Some(Turn { began, ends });
+    let ours = ["finalizers.fluxcd.io"];
+    for (policy, suspend, finalizers, expected) in [
+        ("WaitForTermination", false, &ours[..], turn),
+        ("WaitForTermination", true, &ours, None),
+        ("WaitForTermination", false, &[], None),
+        ("MirrorPrune", false, &ours, None),
+        ("Delete", false, &ours, None),
+    ] {
+        let live = going(kustomization("True", &spec(policy, suspend)), finalizers);
+        let seen = Turn::of(Kind::Kustomization, &live);
+        assert_eq!(seen, expected, "{policy} {suspend} {finalizers:?}");
+    }
+}
+
 /// A cluster whose root was asked at the start, with so many Kustomizations at work since then.
 fn asked(at_work: usize, ends: Duration, concurrent: Option<&str>) -> (Cluster, Observed) {
     let mut cluster = Cluster::working();

@@ -390,6 +390,37 @@ fn faults_of_what_has_no_row_are_told_when_they_are_old_enough() {
     );
 }
 
+/// Its Pod gave it back as it ended, and the next one takes it.
+#[test]
+fn a_lease_that_was_given_back_is_no_leaders() {
+    let mut cluster = Cluster::working();
+    let plan = cluster.plan();
+    cluster.history.saw(cluster.now, &plan);
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let mut observed = cluster.observed();
+    let lease = Lease {
+        uid: "lease".to_owned(),
+        holder: String::new(),
+        acquired: None,
+        renewed: cluster.now - LED,
+        seen: cluster.now,
+    };
+    observed.leases.insert(id.name.clone(), lease);
+    let moment = Moment {
+        now: cluster.now,
+        install: &cluster.install,
+        observed: &observed,
+        history: &cluster.history,
+        plan: &plan,
+        snapshot: None,
+    };
+    let row = workload(&moment, &id);
+    assert_eq!(
+        (row.fresh, row.found.as_str()),
+        (Verdict::None, "available")
+    );
+}
+
 /// A root that fails may answer, and a controller whose image nobody can pull has an old Lease as well: the fault says more.
 #[test]
 fn a_fault_is_told_before_an_answer_and_before_a_lease() {

@@ -69,6 +69,16 @@ fn of_a_controller_that_does_not_answer_pods_and_lease_are_told() {
         let told = told(&cluster, &observed, Class::QueueWedged, &source);
         assert_eq!(told, expected, "{renewed:?}");
     }
+    let (cluster, mut observed) = with(&[("a", pod(true))]);
+    let free = Lease {
+        holder: String::new(),
+        ..lease(3)
+    };
+    observed.leases = [(APP.to_owned(), free)].into();
+    let source = cluster.install.source.clone();
+    let told = told(&cluster, &observed, Class::QueueWedged, &source);
+    let expected = format!("{run}, the Lease was given back at 2027-01-15T07:59:57.000Z");
+    assert_eq!(told, expected);
 }
 
 /// Neither those of another controller, nor what goes or has failed for good.

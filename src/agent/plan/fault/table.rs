@@ -115,7 +115,8 @@ faults! {
         seen "a probe of a root (of Flux also of one that is suspended), of the suspended HelmRelease `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
               or half a minute more than its own timeout while it is applied or what it brought is waited for and its controller renews its Lease; \
               330 s of an ImageRepository or ImageUpdateAutomation, or longer where a scan may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
-              HelmRelease, whose timeouts are not over, nor, for a quarter of an hour, while Argo CD goes on with other \
+              HelmRelease, whose timeouts are not over (two hours where a HelmRelease is being deleted), nor while the Pod before still leads as it ends, \
+              for as long as its grace lasts, nor, for a quarter of an hour, while Argo CD goes on with other \
               Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too, nor where Argo CD has taken the question away";
         evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
               The metrics of its queue are not read: they name no object, and the missing answer is what decides. Of Argo CD's only the requests to Redis are counted (`RedisDown`)";
@@ -380,7 +381,7 @@ faults! {
         seen "fields of an object of the install differ, and no other class names it";
         evidence "the fields; who wrote them and when";
         does "applies them; what somebody added to a Pod template since it was last known good, and what stops it, is removed once it has not \
-              worked for 30 s";
+              worked for 30 s; the guard policy is replaced as a whole";
         advice "";
     NotAvailable: 0, Budget::Report, 60 s;
         seen "a controller is not available, and nothing says why";

@@ -244,7 +244,12 @@ fn what_went_again_while_a_commit_is_under_way_was_pruned() {
         }
         if before {
             let key = (Class::EngineRemovedByCommit, service.clone());
-            cluster.history.faults.insert(key, past(vec![]));
+            let since = Some(cluster.now);
+            let there = Past {
+                since,
+                ..past(vec![])
+            };
+            cluster.history.faults.insert(key, there);
         }
         let observed = cluster.observed();
         let said = pruned_again(
@@ -255,5 +260,31 @@ fn what_went_again_while_a_commit_is_under_way_was_pruned() {
             &service,
         );
         assert_eq!(said, again, "{what}");
+    }
+}
+
+/// W5: what a person deletes when its removal has long been mended, and Git may have it again, is not that commit's.
+#[test]
+fn what_a_commit_removed_goes_by_it_once_more_as_long_as_that_lasts_and_a_while_after() {
+    let service = id(Kind::Service, "source-controller");
+    for (lasts, ago, again) in [
+        (true, 3_000, true),
+        (false, 299, true),
+        (false, 300, false),
+        (false, 3_000, false),
+    ] {
+        let mut cluster = Cluster::working();
+        cluster.install.wanted.get_mut(&service).unwrap().git_owned = true;
+        let at = cluster.now - Duration::seconds(ago);
+        let past = Past {
+            since: lasts.then_some(at),
+            attempts: vec![at],
+            ..Past::default()
+        };
+        let key = (Class::EngineRemovedByCommit, service.clone());
+        cluster.history.faults = [(key, past)].into();
+        let (now, install, history) = (cluster.now, &cluster.install, &cluster.history);
+        let said = pruned_again(now, install, &cluster.observed(), history, &service);
+        assert_eq!(said, again, "{lasts} {ago}");
     }
 }

@@ -45,14 +45,19 @@ impl History {
         let mut more = BTreeSet::new();
         // There may be thousands: none is compared with each other one.
         let mut known: BTreeMap<ObjectId, BTreeSet<String>> = BTreeMap::new();
-        let burst = burst::is_on(install, observed, self);
+        // What a person has allowed to go is not guarded, and is not to come back either.
+        let guarded = burst::found(now, install, observed, self);
+        let is_guarded = |crd: &ObjectId| {
+            let prunes = install.traits.pruning_crds.contains(&crd.name.as_str());
+            guarded.iter().any(|f| !prunes || f.object == *crd)
+        };
         for (id, (at, keepsake)) in observed.lost.iter() {
             let crd = ObjectId::crd_of(id.kind);
             let live = observed.objects.get(&crd);
             let dead = live.is_none_or(|crd| crd.deleting.is_some());
             // Of a clock that was set back, it may lie ahead.
             let ago = (now - *at).abs();
-            let with_many = burst && ago <= burst::TOGETHER;
+            let with_many = ago <= burst::TOGETHER && is_guarded(&crd);
             if !dead && !with_many || ago > TOGETHER || !install.wanted.contains_key(&crd) {
                 continue;
             }

@@ -18,6 +18,7 @@ fn pod(age: i64) -> Pod {
     Pod {
         app: APP.to_owned(),
         created: Some(start() - Duration::seconds(age)),
+        running: Some(start() - Duration::seconds(age)),
         ready: true,
         ..Pod::default()
     }
@@ -52,6 +53,10 @@ fn classes(observed: &Observed) -> Vec<(Class, String)> {
 #[test]
 fn leases_tell_a_stuck_leader_and_a_wrong_clock() {
     let app = || APP.to_owned();
+    let pulling = Pod {
+        running: None,
+        ..pod(500)
+    };
     for (what, observed, expected) in [
         ("renewed", observed("old", 3, &[("new", pod(500))]), vec![]),
         (
@@ -72,6 +77,17 @@ fn leases_tell_a_stuck_leader_and_a_wrong_clock() {
         ),
         ("not yet", observed("old", 70, &[("new", pod(71))]), vec![]),
         ("young", observed("old", 71, &[("new", pod(70))]), vec![]),
+        (
+            "the next one does not run",
+            observed("old", 90, &[("new", pulling)]),
+            vec![],
+        ),
+        ("given back", observed("", 90, &[("new", pod(500))]), vec![]),
+        (
+            "given back by one whose clock is ahead",
+            observed("", -16, &[("new", pod(500))]),
+            vec![],
+        ),
         (
             "ahead",
             observed("old", -16, &[("old", pod(500))]),

@@ -279,7 +279,7 @@ fn of_argocd(kind: Kind, name: &str, meta: &Value) -> (ObjectId, Child) {
     let live = serde_json::from_value(live).unwrap();
     let child = Child {
         fate: Fate::of("argocd", kind, &live),
-        ..project::child(kind, &live).unwrap()
+        ..project::child("argocd", kind, &live).unwrap()
     };
     (ObjectId::new(kind, "argocd", name), child)
 }

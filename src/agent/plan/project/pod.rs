@@ -42,6 +42,7 @@ pub fn pod(live: core::Pod) -> Pod {
         created: meta.creation_timestamp.as_ref().and_then(at),
         running: running(status.container_statuses.as_deref().unwrap_or_default()),
         deleting: meta.deletion_timestamp.is_some(),
+        ends: meta.deletion_timestamp.as_ref().and_then(at),
         ready: condition("Ready").is_some_and(|c| c.status == "True"),
         waiting: waiting.map(|w| {
             (

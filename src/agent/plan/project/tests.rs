@@ -44,7 +44,8 @@ fn a_sync_object_at_work_says_nothing_of_itself() {
             "metadata": {"name": "apps", "namespace": "apps"},
             "spec": spec, "status": {"conditions": [ready]},
         });
-        child(Kind::Kustomization, &serde_json::from_value(live).unwrap())
+        let live = serde_json::from_value(live).unwrap();
+        child("flux-system", Kind::Kustomization, &live)
     };
     let trouble = Some(("BuildFailed".to_owned(), "no such file".to_owned()));
     let broken = Child {
@@ -97,8 +98,8 @@ fn a_kustomization_tells_the_revision_that_it_tried_last_and_a_release_does_not(
             tried: tried.to_owned(),
             ..Child::default()
         };
-        let said = child(kind, &serde_json::from_value(live).unwrap());
-        assert_eq!(said, Some(expected));
+        let live = serde_json::from_value(live).unwrap();
+        assert_eq!(child("flux-system", kind, &live), Some(expected));
     }
 }
 

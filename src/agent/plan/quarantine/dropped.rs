@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use super::harm::blamed;
 use super::{brings, holds, owner, removed};
 use crate::agent::engine::{Install, is_workload};
+use crate::agent::plan::find::FRESH;
 use crate::agent::plan::health;
 use crate::agent::plan::state::{History, Observed};
 use crate::bundle::{Kind, ObjectId};
@@ -22,7 +23,7 @@ const EVENTS: &str = "--events-addr=";
 pub(super) enum Known {
     /// The engine said so.
     Surely,
-    /// It is not there, and Flux, which is at a commit, may have pruned it: that shows when it is done.
+    /// It is not there, and Flux, which is at a commit or is not heard of yet, may have pruned it: that shows when it is done.
     Perhaps,
 }
 
@@ -41,7 +42,7 @@ pub fn let_go(
     observed: &Observed,
     history: &History,
 ) -> LetGo {
-    let found = found(install, observed);
+    let found = found(now, install, observed);
     let before = install.dropped.iter().filter(|id| !is_gits(install, id));
     let before: BTreeSet<ObjectId> = before.cloned().collect();
     if found.is_empty() {
@@ -78,13 +79,13 @@ fn is_gits(install: &Install, id: &ObjectId) -> bool {
 }
 
 /// What Git does without since the last snapshot; nothing where a commit removed the engine.
-fn found(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Known> {
+fn found(now: OffsetDateTime, install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Known> {
     let brought = |id: &&ObjectId| is_gits(install, id) || id.kind == Kind::Namespace;
     let known = |id: &ObjectId| {
         if removed(install, observed, id) {
             Some(Known::Surely)
         } else {
-            may_be_pruned(install, observed, id).then_some(Known::Perhaps)
+            may_be_pruned(now, install, observed, id).then_some(Known::Perhaps)
         }
     };
     let all = install.wanted.keys().filter(brought);
@@ -105,13 +106,24 @@ fn found(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Known> {
     all
 }
 
-/// Whether it is gone while Flux is at a commit of what brings it: it prunes before it says that it did.
-fn may_be_pruned(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+/// Whether it is gone while Flux is at a commit of what brings it: it prunes before it says that it did. Of what brings it below the
+/// root an agent that has just begun may not have heard yet, nor does it know what the one before it let go. It waits for that list,
+/// but for no longer than for any other.
+fn may_be_pruned(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+    id: &ObjectId,
+) -> bool {
     if install.traits.kind != EngineKind::Flux || observed.objects.contains_key(id) {
         return false;
     }
     let by = owner(install, observed, id);
-    brings::said(install, observed, &by).is_some_and(|said| said.may_have_pruned())
+    let Some(said) = brings::said(install, observed, &by) else {
+        let young = observed.since.is_some_and(|since| now - since <= FRESH);
+        return young && by != install.sync && observed.awaited.contains(&by.kind);
+    };
+    said.may_have_pruned()
 }
 
 /// What the engine is nothing without: its kinds and its Namespace, the controllers of its roots, and whatever they and the other
@@ -218,7 +230,7 @@ impl History {
             Known::Surely => self.without.get(id).copied().unwrap_or(now),
             Known::Perhaps => now,
         };
-        let found = found(install, observed);
+        let found = found(now, install, observed);
         let all = found.into_iter().map(|(id, known)| {
             let since = since(&id, known);
             (id, since)

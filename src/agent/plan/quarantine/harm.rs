@@ -368,7 +368,8 @@ fn owed(
 ) -> Option<OffsetDateTime> {
     let said = observed.objects.get(asked)?;
     let owed = history.owed_after(now, (asked, said), changed);
-    let owed = owed.filter(|_| !awaits_host(install, observed, (asked, said)))?;
+    let led = health::is_led_by_former(now, observed, &install.controller(asked));
+    let owed = owed.filter(|_| !led && !awaits_host(install, observed, (asked, said)))?;
     let working = history.working_until(now, asked.kind, owed);
     // One that could read none of a kind until a moment ago lists it again with a pause that has grown.
     let hidden = || undecodable::blinds(observed, asked.kind);

@@ -124,7 +124,7 @@ impl Cluster {
         let home = &self.install.namespace;
         let all = self.applications.iter().filter_map(|(id, live)| {
             let live = serde_json::from_value(live.clone()).unwrap();
-            let mut child = project::child(id.kind, &live)?;
+            let mut child = project::child(home, id.kind, &live)?;
             child.fate = Fate::of(home, id.kind, &live);
             Some((id.clone(), child))
         });

@@ -2,8 +2,9 @@ use super::*;
 use crate::agent::engine::extras;
 use crate::agent::engine::flux::{CANARY, HELM};
 use crate::agent::engine::{Install, Site};
+use crate::agent::plan::burst::Fate;
 use crate::agent::plan::busy::Turn;
-use crate::agent::plan::state::Child;
+use crate::agent::plan::state::{Child, Lease};
 use crate::manifests::EngineNamespaces;
 
 const SECOND: Duration = Duration::SECOND;
@@ -37,6 +38,19 @@ fn after(cluster: &Cluster, ago: Duration, releases: usize) -> Vec<(Class, Strin
 }
 
 fn planned(cluster: &Cluster, ago: Duration, releases: usize) -> Plan {
+    let (now, observed) = seen(cluster, ago, releases, None);
+    let mut history = cluster.history.clone();
+    history.noted(now, &cluster.install, &observed);
+    plan(now, &cluster.install, &observed, &history)
+}
+
+/// What there is to see then. `leader`: the Pod that holds helm-controller's Lease.
+fn seen(
+    cluster: &Cluster,
+    ago: Duration,
+    releases: usize,
+    leader: Option<&str>,
+) -> (OffsetDateTime, Observed) {
     let now = cluster.now + ago;
     let mut observed = cluster.observed();
     let began = cluster.now;
@@ -57,9 +71,41 @@ fn planned(cluster: &Cluster, ago: Duration, releases: usize) -> Plan {
         scope.answered = Some(now);
     }
     observed.pods_at = Some(now);
+    let lease = leader.map(|holder| Lease {
+        uid: "lease".to_owned(),
+        holder: holder.to_owned(),
+        acquired: None,
+        renewed: now,
+        seen: now,
+    });
+    let leases = lease.map(|lease| (HELM.to_owned(), lease));
+    observed.leases.extend(leases);
+    (now, observed)
+}
+
+/// With a Pod of before that goes, and has to be gone so long after now.
+fn with_former(mut cluster: Cluster, ends: Duration) -> Cluster {
+    let began = Some(cluster.now - Duration::hours(1));
+    let former = Pod {
+        app: HELM.to_owned(),
+        created: began,
+        running: began,
+        deleting: true,
+        ends: Some(cluster.now + ends),
+        ready: true,
+        ..Pod::default()
+    };
+    cluster.pods.insert("former".to_owned(), former);
+    cluster
+}
+
+/// Whether a fault of this class is found as `leader` holds the Lease.
+fn is_found(cluster: &Cluster, class: Class, ago: Duration, leader: &str) -> bool {
+    let (now, observed) = seen(cluster, ago, 0, Some(leader));
     let mut history = cluster.history.clone();
     history.noted(now, &cluster.install, &observed);
-    plan(now, &cluster.install, &observed, &history)
+    let plan = plan(now, &cluster.install, &observed, &history);
+    plan.findings.iter().any(|f| f.class == class)
 }
 
 /// A commit has changed helm-controller, whose Pod is another one since; it is asked now, and all others have answered.
@@ -151,6 +197,42 @@ fn a_helm_controller_that_could_not_answer_is_not_called_wedged() {
     }));
 }
 
+/// F10, F12: what it is at the former Pod ends first, for up to ten minutes (helm-controller's `terminationGracePeriodSeconds`), and it
+/// leads until then. One that is not gone when it has to be is no excuse for the other.
+#[test]
+fn a_helm_controller_that_waits_for_the_one_before_is_not_missed() {
+    let cases: [(&str, i32, bool); 4] = [
+        ("former", -300, false),
+        ("former", 35, false),
+        ("former", 36, true),
+        ("next", -300, true),
+    ];
+    for (leader, late, expected) in cases {
+        let both: [(Cluster, Class, i32); 2] = [
+            (deafened(), Class::BadEngineCommit, 31),
+            (asked(), Class::QueueWedged, 91),
+        ];
+        for (cluster, class, ago) in both {
+            let cluster = with_former(cluster, SECOND * (ago - late));
+            let found = is_found(&cluster, class, SECOND * ago, leader);
+            assert_eq!(found, expected, "{class}: {leader} leads, {late} s late");
+        }
+    }
+}
+
+/// F12: it has its whole time from when it leads.
+#[test]
+fn a_helm_controller_that_came_to_lead_is_waited_for_anew() {
+    let mut cluster = with_former(asked(), SECOND * 600);
+    let looks: [(i32, &str); 2] = [(0, "former"), (90, "next")];
+    for (ago, leader) in looks {
+        let (now, observed) = seen(&cluster, SECOND * ago, 0, Some(leader));
+        cluster.history.noted(now, &cluster.install, &observed);
+    }
+    let wedged = |ago: i32| is_found(&cluster, Class::QueueWedged, SECOND * ago, "next");
+    assert_eq!([91, 180, 181].map(wedged), [false, false, true]);
+}
+
 /// F12: an answer is missed when it is due, not at the next look of all.
 #[test]
 fn an_answer_that_is_late_is_looked_for_then() {
@@ -167,6 +249,37 @@ fn a_helm_controller_with_a_release_for_each_worker_is_left_alone() {
     assert_eq!(after(&cluster, SECOND * 91, 3).len(), 1);
     // Their time is over.
     assert_eq!(after(&cluster, Duration::minutes(15), 4).len(), 1);
+}
+
+/// F12: before one that hangs, what is deleted piles up, of which it says nothing; of what it has begun it has said so.
+#[test]
+fn releases_that_go_excuse_it_for_two_hours() {
+    for (goes, expected) in [(true, [false, false, true]), (false, [false; 3])] {
+        let mut cluster = asked();
+        let found = [0, 7_199, 7_290].map(|ago: i32| {
+            let (now, mut observed) = seen(&cluster, SECOND * ago, 0, None);
+            let child = Child {
+                turn: Some(Turn {
+                    began: now,
+                    ends: now + SECOND,
+                }),
+                fate: Fate {
+                    dying: goes,
+                    ..Fate::default()
+                },
+                ..Child::default()
+            };
+            let releases = (0..4).map(|n: usize| {
+                let id = ObjectId::new(Kind::HelmRelease, "apps", &n.to_string());
+                (id, child.clone())
+            });
+            observed.children = Arc::new(releases.collect());
+            cluster.history.noted(now, &cluster.install, &observed);
+            let plan = plan(now, &cluster.install, &observed, &cluster.history);
+            plan.findings.iter().any(|f| f.class == Class::QueueWedged)
+        });
+        assert_eq!(found, expected, "{goes}");
+    }
 }
 
 #[test]

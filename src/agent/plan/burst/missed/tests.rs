@@ -261,3 +261,14 @@ fn what_another_list_tells_of_the_owner_counts_as_far_as_it_is_in_order() {
         assert_eq!(wished(kind, change), wish, "{what}");
     }
 }
+
+/// W44: the list that has its owner may be the one that does not come, and then nobody knows that it is gone.
+#[test]
+fn the_end_of_what_an_unheard_owner_brought_is_no_wish_while_that_ones_list_is_awaited() {
+    for (awaited, wish) in [(true, false), (false, true)] {
+        let mut gap = Gap::of(Kind::HelmRelease);
+        Arc::make_mut(&mut gap.seen.children).remove(&owner());
+        gap.seen.awaited.extend(awaited.then_some(owner().kind));
+        assert_eq!(gap.is_wish(), wish, "{awaited}");
+    }
+}

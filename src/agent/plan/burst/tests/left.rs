@@ -89,9 +89,7 @@ fn what_goes_together_while_the_engine_has_no_rights_is_let_go_by_the_next_agent
             vec!["create"; taken.len()]
         };
         assert_eq!(place.actions(), expected, "{what}");
-        let history = &place.cluster.history;
-        let on = is_on(&place.cluster.install, &place.seen, history);
-        assert_eq!(on, guarded, "{what}");
+        assert_eq!(place.is_on(), guarded, "{what}");
     }
 }
 
@@ -113,9 +111,7 @@ fn what_began_later_or_before_the_adoption_was_no_guards() {
         for name in ["a", "b", "c"] {
             place.goes(name, at, |_| {});
         }
-        let history = &place.cluster.history;
-        let on = is_on(&place.cluster.install, &place.seen, history);
-        assert_eq!(on, guarded, "{adopted} {since}");
+        assert_eq!(place.is_on(), guarded, "{adopted} {since}");
     }
 }
 
@@ -135,9 +131,7 @@ fn rights_of_which_nothing_is_told_were_taken_by_no_guard() {
         for name in ["a", "b", "c"] {
             place.goes(name, "2026-01-02T03:04:05Z", |_| {});
         }
-        let history = &place.cluster.history;
-        let on = is_on(&place.cluster.install, &place.seen, history);
-        assert_eq!(on, guarded, "{answered:?} {answer:?}");
+        assert_eq!(place.is_on(), guarded, "{answered:?} {answer:?}");
     }
 }
 

@@ -40,7 +40,7 @@ fn what_nobody_else_makes_again_is_kept_as_its_owner_wants_it() {
     let mut live = application();
     assert_eq!(kept(&live), Some(expected.clone()));
     let object = serde_json::from_value(live.clone()).unwrap();
-    let said = child(Kind::Application, &object).and_then(|said| said.keepsake);
+    let said = child("argocd", Kind::Application, &object).and_then(|said| said.keepsake);
     assert_eq!(said.as_deref(), Some(&expected));
     // Its end is to take nothing with it.
     live["metadata"]["finalizers"] = json!(["example.com/backup"]);

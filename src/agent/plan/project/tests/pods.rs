@@ -118,6 +118,24 @@ fn a_pod_runs_since_the_last_of_its_containers_started() {
     }
 }
 
+/// Kubernetes adds the grace to when it was told to end.
+#[test]
+fn a_pod_that_goes_tells_by_when_it_has_to_be_gone() {
+    let live = json!({
+        "metadata": {
+            "name": "x", "namespace": "flux-system", "uid": "u", "creationTimestamp": "2026-01-02T03:04:00Z",
+            "deletionTimestamp": "2026-01-02T03:14:00Z", "deletionGracePeriodSeconds": 600,
+            "labels": {"app": "source-controller", "controller-revision-hash": "r"},
+        },
+    });
+    let expected = Pod {
+        deleting: true,
+        ends: Some(datetime!(2026-01-02 03:14:00 UTC)),
+        ..quiet()
+    };
+    assert_eq!(pod(serde_json::from_value(live).unwrap()), expected);
+}
+
 /// No node takes it, or its node threw it out.
 #[test]
 fn a_pod_tells_why_it_does_not_begin_and_why_it_ended_for_good() {

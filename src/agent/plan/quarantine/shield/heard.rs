@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::Hold;
 use super::resources::{extra, lists};
 use super::{HOLDS, Left, RESPECT, Record, ignored, items, parent, record, respects};
-use crate::agent::plan::argocd::{self, head};
+use crate::agent::plan::argocd::{self, revision_at, revisions_at};
 use crate::agent::plan::state::Object;
 use crate::bundle::ObjectId;
 use crate::clock::parse_rfc3339;
@@ -15,9 +15,9 @@ use crate::clock::parse_rfc3339;
 /// What an Application says of the engine's own objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The commit that was applied last, whether that went well or not.
+    /// The commit that was applied last, whether that went well or not; where there are several sources, what was applied of each.
     pub tried: String,
-    /// The commit that was looked at last; empty where that failed.
+    /// The commit that was looked at last, or what was of each source; empty where that failed.
     pub seen: String,
     /// Whether an operation goes on that applies another commit than that.
     pub behind: bool,
@@ -38,20 +38,32 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Reads an Application of this namespace, as it is or as it is observed.
+    /// Reads an Application below the root; `namespace` is the engine's.
     pub fn of(namespace: &str, annotation: Option<&str>, spec: &Value, status: &Value) -> Self {
-        let seen = head(status);
-        let operation = |field| {
-            let at = status.pointer(&format!("/operationState/{field}"));
-            at.and_then(Value::as_str).unwrap_or_default()
+        Self::read((namespace, annotation), spec, status, revisions_at)
+    }
+
+    /// `revision`: what is read of a place in the status that names one.
+    fn read(
+        (namespace, annotation): (&str, Option<&str>),
+        spec: &Value,
+        status: &Value,
+        revision: fn(&Value, &str) -> String,
+    ) -> Self {
+        let seen = if argocd::is_compared(status) {
+            revision(status, "/sync")
+        } else {
+            String::new()
         };
-        let applies = operation("operation/sync/revision");
-        let runs = operation("phase") == "Running";
+        let text = |pointer| status.pointer(pointer).and_then(Value::as_str);
+        let applies = revision(status, "/operationState/operation/sync");
+        let result = revision(status, "/operationState/syncResult");
+        let runs = text("/operationState/phase") == Some("Running");
         let behind = runs && !applies.is_empty() && applies != seen;
-        let synced = status.pointer("/sync/status").and_then(Value::as_str) == Some("Synced");
-        let done = synced && looked_since(status) || operation("syncResult/revision") == seen;
+        let synced = text("/sync/status") == Some("Synced");
+        let done = synced && looked_since(status) || result == seen;
         // An operation that has just begun has no result yet, or that of the one before.
-        let mut tried = [operation("syncResult/revision"), applies];
+        let mut tried = [result, applies];
         if runs {
             tried.reverse();
         }
@@ -66,10 +78,10 @@ impl Owner {
             && below.iter().all(|id| differences.contains(&parent(id)))
             && (!respects(&options, &held, &below) || options.contains(&json!(RESPECT)));
         Self {
-            tried: tried.unwrap_or(seen).to_owned(),
-            seen: seen.to_owned(),
+            tried: tried.unwrap_or_else(|| seen.clone()),
             behind,
             rests: done && !runs && !seen.is_empty(),
+            seen,
             refused: refused(status),
             extra: extra(namespace, status),
             lists: lists(namespace, status),
@@ -85,14 +97,11 @@ impl Owner {
         lists.is_some_and(|all| !all.contains(id))
     }
 
+    /// The root as it is observed. It has one source: with several somebody leads it elsewhere.
     pub(super) fn of_root(namespace: &str, root: &Object) -> Self {
         let part = |name| root.fields.get(name).unwrap_or(&Value::Null);
-        Self::of(
-            namespace,
-            root.annotation(HOLDS),
-            part("spec"),
-            part("status"),
-        )
+        let word = (namespace, root.annotation(HOLDS));
+        Self::read(word, part("spec"), part("status"), revision_at)
     }
 }
 

@@ -259,6 +259,31 @@ fn what_an_application_below_brought_is_held_there_and_the_root_lets_it() {
     assert_eq!((root_ignores(&cluster), after), before);
 }
 
+/// W17, W18: of several sources Argo CD names a revision each, and none in the place of the one.
+#[test]
+fn what_an_application_with_several_sources_broke_is_given_back_when_one_of_them_moves_on() {
+    let by = "engine";
+    let looks = |cluster: &mut Cluster, revisions: [&str; 2]| {
+        let live = cluster.applications.get_mut(&application(by)).unwrap();
+        live["status"]["sync"] = json!({"status": "Synced", "revisions": revisions});
+        live["status"]["operationState"]["syncResult"] = json!({"revisions": revisions});
+    };
+    let mut cluster = owned(by);
+    bad_commit(&mut cluster, by, "2");
+    looks(&mut cluster, ["3.5.0", "8"]);
+    let plan = after_a_while(&mut cluster);
+    assert_eq!(plan.findings[0].commit, "3.5.0,8");
+    do_all(&mut cluster, &plan);
+    works_again(&mut cluster);
+    cluster.history.faults.clear();
+    assert_eq!(writes(&cluster.plan()), []);
+    looks(&mut cluster, ["3.5.0", "9"]);
+    assert_eq!(
+        writes(&cluster.plan()),
+        [("lift", SERVER), ("shield", by), ("shield", "linesman")]
+    );
+}
+
 fn live_without_word(cluster: &mut Cluster) {
     let live = cluster
         .applications

@@ -4,6 +4,7 @@ use super::dropped::{brought, entry, policy};
 use super::*;
 use crate::agent::engine::GIT_OWNER_NAMESPACE;
 use crate::agent::plan::burst::Fate;
+use crate::agent::plan::find::FRESH;
 use crate::agent::plan::state::{Child, Past};
 use crate::agent::plan::{plan, project};
 
@@ -85,7 +86,7 @@ fn seen(cluster: &Cluster, below: &Below) -> Observed {
     let child = Child {
         fate: Fate::of("flux-system", kind, &live),
         brings: project::brings(kind, &live),
-        ..project::child(kind, &live).unwrap_or_default()
+        ..project::child("flux-system", kind, &live).unwrap_or_default()
     };
     Observed {
         children: Arc::new([(engine(), child)].into()),
@@ -295,6 +296,15 @@ fn what_its_version_does_without_is_let_go() {
     }
     let still = planned(&cluster, &Below::done(NEXT, &[]));
     assert_eq!(writes(&still), [("create", "allow-egress")]);
+    // Another agent begins, and does not hear of what brings it.
+    let made = vec![("create", "allow-egress")];
+    for (ago, expected) in [(FRESH, vec![]), (FRESH + Duration::SECOND, made)] {
+        let mut young = cluster.observed();
+        young.awaited.insert(Kind::Kustomization);
+        young.since = Some(cluster.now - ago);
+        let plan = plan(cluster.now, &cluster.install, &young, &cluster.history);
+        assert_eq!(writes(&plan), expected, "{ago}");
+    }
 }
 
 /// W5: what else of the catalog is applied has nothing to do with the engine, and nothing of that is held for it.

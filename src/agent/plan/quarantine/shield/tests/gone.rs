@@ -320,3 +320,30 @@ fn what_a_version_does_without_is_let_go() {
         assert_eq!(held, [&policy, &server], "{by}");
     }
 }
+
+/// W5, W22: an Application in another namespace than Argo CD's lists the engine's objects all the same.
+#[test]
+fn what_an_application_elsewhere_lists_of_the_engine_is_read() {
+    let server = server();
+    let there = (&server, "Synced", false);
+    for in_git in [true, false] {
+        let (mut cluster, policy) = with_policy("engine");
+        let missing = in_git.then_some((&policy, "OutOfSync", false));
+        let all: Vec<_> = [there].into_iter().chain(missing).collect();
+        lists(&mut cluster, "engine", &all);
+        let elsewhere = ObjectId::new(Kind::Application, "team", "engine");
+        let mut live = cluster.applications.remove(&application("engine")).unwrap();
+        live["metadata"]["namespace"] = json!("team");
+        cluster.applications.insert(elsewhere, live);
+        let wanted = cluster.install.wanted.get_mut(&policy).unwrap();
+        let mut expect = wanted.expect.as_ref().clone();
+        let tracked = "team_engine:networking.k8s.io/NetworkPolicy:argocd/x";
+        expect["metadata"]["annotations"] = json!({TRACKING: tracked});
+        wanted.expect = Arc::new(expect);
+        cluster.objects.remove(&policy);
+        let plan = cluster.plan();
+        let expected = in_git.then_some(("create", policy.name.as_str()));
+        let expected: Vec<_> = expected.into_iter().collect();
+        assert_eq!(writes(&plan), expected, "{in_git}");
+    }
+}

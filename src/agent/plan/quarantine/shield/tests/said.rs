@@ -47,6 +47,37 @@ fn the_commit_that_is_being_applied_is_known() {
     );
 }
 
+/// W17: an operation applies all of the sources. Of the root, which has one, nothing is read in another place.
+#[test]
+fn of_an_application_with_several_sources_all_revisions_are_one() {
+    let looked = |a: &str, b: &str| json!({"status": "OutOfSync", "revisions": [a, b]});
+    let (now, next) = (looked("1", "2"), looked("1", "3"));
+    let unknown = json!({"status": "Unknown", "revisions": ["1", "2"]});
+    let revisions = json!({"revisions": ["1", "2"]});
+    let runs = json!({"phase": "Running", "operation": {"sync": revisions}});
+    let ended = json!({"phase": "Succeeded", "syncResult": revisions});
+    let both = "1,2";
+    for (sync, operation, tried, seen, behind, rests) in [
+        (&now, &runs, both, both, false, false),
+        (&next, &runs, both, "1,3", true, false),
+        (&now, &ended, both, both, false, true),
+        (&next, &ended, both, "1,3", false, false),
+        (&unknown, &ended, both, "", false, false),
+        (&looked("", ""), &Value::Null, "", "", false, false),
+    ] {
+        let status = json!({"sync": sync, "operationState": operation});
+        let said = Owner::of("argocd", None, &Value::Null, &status);
+        let texts = (said.tried.as_str(), said.seen.as_str());
+        assert_eq!(texts, (tried, seen), "{status}");
+        assert_eq!((said.behind, said.rests), (behind, rests), "{status}");
+    }
+    let mut cluster = owned("linesman");
+    let root = cluster.objects.get_mut(&application("linesman")).unwrap();
+    root.fields["status"]["sync"] = now;
+    let said = Owner::of_root("argocd", root);
+    assert_eq!((said.tried.as_str(), said.seen.as_str()), ("1", ""));
+}
+
 #[test]
 fn options_of_an_object_are_kept_beside_ours() {
     for (live, kept, expected) in [
