@@ -253,9 +253,13 @@ impl Hands<'_> {
         let patch = replacement(id.kind, spec, &astray);
         let (_, _, plural) = id.kind.resource();
         let group = resource(id.kind);
+        let place = match id.namespace.as_str() {
+            "" => String::new(),
+            namespace => format!("namespaces/{namespace}/"),
+        };
         let target = format!(
-            "/apis/{}/namespaces/{}/{plural}/{}?fieldManager={MANAGER}",
-            group.api_version, id.namespace, id.name
+            "/apis/{}/{place}{plural}/{}?fieldManager={MANAGER}",
+            group.api_version, id.name
         );
         let request = http::Request::patch(target)
             .header(http::header::CONTENT_TYPE, "application/json-patch+json")

@@ -180,6 +180,45 @@ fn access_bounds_the_groups_that_are_bound() {
     );
 }
 
+/// To apply the YAML of a more narrow access has to take away what the one before gave.
+#[test]
+fn groups_above_the_access_are_bound_without_anybody() {
+    for (access, bound) in [
+        (AccessLevel::Off, [false, false, false]),
+        (AccessLevel::View, [true, false, false]),
+        (AccessLevel::Edit, [true, true, false]),
+        (AccessLevel::Admin, [true, true, true]),
+    ] {
+        let objects = adoption(&values(access));
+        let names = ["linesman-view", "linesman-edit", "linesman-admin"];
+        let there = names.map(|name| {
+            let binding = find(&objects, "ClusterRoleBinding", name).unwrap();
+            binding["subjects"].as_array().unwrap().len()
+        });
+        assert_eq!(there, bound.map(usize::from), "{access:?}");
+    }
+}
+
+/// `cluster remove` names this label where the agent is out of reach.
+#[test]
+fn roles_and_bindings_are_found_by_one_label() {
+    for scope in [None, Some(scoped())] {
+        let values = AdoptionValues {
+            scope,
+            ..AdoptionValues::placeholders()
+        };
+        for object in adoption(&values) {
+            if object["apiVersion"] == "rbac.authorization.k8s.io/v1" {
+                let label = &object["metadata"]["labels"]["app.kubernetes.io/name"];
+                assert_eq!(label, AGENT, "{object}");
+            }
+        }
+    }
+    let covered = scope::binding("linesman-view", "shop");
+    let label = &covered["metadata"]["labels"]["app.kubernetes.io/name"];
+    assert_eq!(label, AGENT);
+}
+
 #[test]
 fn the_line_account_is_bound_to_nothing_but_its_subjects() {
     let objects = adoption(&values(AccessLevel::Admin));

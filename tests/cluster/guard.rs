@@ -136,6 +136,44 @@ fn a_deleted_guard_policy_comes_back() {
     active(&world);
 }
 
+/// Each of these switches it off with one edit, and to apply the policy again would leave it so.
+#[test]
+#[ignore = "needs a real cluster: make test"]
+fn a_guard_policy_that_was_weakened_is_as_before() {
+    let world = world::adopted();
+    active(&world);
+    let spec = |path: &str| world.api.get(path).unwrap()["spec"].clone();
+    let warns = json!({ "spec": { "validationActions": ["Warn"] } });
+    let none = json!([{
+        "op": "add", "path": "/spec/matchConditions/-",
+        "value": { "name": "off", "expression": "false" },
+    }]);
+    let labels = json!({ "matchLabels": { "example.test/a": "b" } });
+    let few = json!({ "spec": { "matchConstraints": { "objectSelector": labels } } });
+    for (what, path, patch) in [
+        ("validationActions", BINDING, &warns),
+        ("matchConditions", POLICY, &none),
+        ("objectSelector", POLICY, &few),
+    ] {
+        let before = spec(path);
+        if patch.is_array() {
+            world.api.json_patch(path, patch);
+        } else {
+            world.api.patch(path, patch);
+        }
+        let took = until(&format!("{what} is as before"), seconds(60), || {
+            spec(path) == before
+        });
+        figure(
+            "guard",
+            &format!("policy weakened by {what} → as before"),
+            "",
+            shown(took),
+        );
+        active(&world);
+    }
+}
+
 /// The API server takes a moment to follow its policies: a dry run tells.
 fn active(world: &World) {
     until("the guard policy is active", seconds(60), || {

@@ -125,6 +125,7 @@ fn the_whole_cluster_and_back(world: &World) {
     until("the whole cluster is well", seconds(90), || {
         world.line_is_up() && world.phase() == "Healthy"
     });
+    less_access(world);
     cover(world, "team-a");
     rolled();
     let took = until("nothing is bound everywhere", seconds(90), || {
@@ -139,6 +140,31 @@ fn the_whole_cluster_and_back(world: &World) {
     until("some namespaces are well", seconds(90), || {
         world.line_is_up() && world.phase() == "Healthy"
     });
+}
+
+/// A more narrow `--access` of a whole cluster takes away what was given, by the YAML alone.
+fn less_access(world: &World) {
+    let may_edit = || {
+        let mut kubectl = world.place.kubectl();
+        let asked = kubectl.args(["auth", "can-i", "list", "pods", "--all-namespaces"]);
+        let asked = asked.args(["--as=linesman:ada", "--as-group=linesman:edit"]);
+        String::from_utf8_lossy(&output(asked).stdout).trim() == "yes"
+    };
+    until("edit is let in", seconds(10), may_edit);
+    let file = world.directory.join("fewer.yaml");
+    let file = file.to_str().unwrap();
+    let args = ["cluster", "readopt", CLUSTER, "--whole-cluster"];
+    let more = ["--access", "view", "--file", file];
+    world.hub.linesman(&[&args[..], &more[..]].concat());
+    world.apply(Path::new(file));
+    let bound = ["view", "edit", "admin"].map(|group| {
+        let rbac = "rbac.authorization.k8s.io/v1";
+        let name = format!("linesman-{group}");
+        let binding = world.api.get(&path(rbac, "ClusterRoleBinding", "", &name));
+        binding.unwrap()["subjects"][0]["name"].clone()
+    });
+    assert_eq!(bound, [json!("linesman:view"), Value::Null, Value::Null]);
+    until("edit is let in no more", seconds(10), || !may_edit());
 }
 
 /// One more comes to the list, then one goes.

@@ -40,6 +40,46 @@ fn a_spec_is_replaced_as_a_whole_and_that_of_fluxs_roots_field_by_field() {
     }
 }
 
+/// A guard policy is in no namespace.
+#[tokio::test]
+async fn a_spec_is_replaced_where_the_object_is() {
+    let install = plan::tests::install();
+    for (kind, namespace, name, place) in [
+        (
+            Kind::ValidatingAdmissionPolicyBinding,
+            "",
+            "linesman-guard",
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/linesman-guard",
+        ),
+        (
+            Kind::Deployment,
+            "flux-system",
+            "source-controller",
+            "/apis/apps/v1/namespaces/flux-system/deployments/source-controller",
+        ),
+    ] {
+        let id = ObjectId::new(kind, namespace, name);
+        let whole = install.whole(&id).unwrap();
+        let step = Step {
+            action: Action::Replace,
+            target: id,
+            cause: None,
+        };
+        let made = json!({"metadata": {"name": name, "resourceVersion": "9"}});
+        let answer = move |_: &Method, path: &str| {
+            if path == place {
+                (200, made.clone())
+            } else {
+                status(404, path)
+            }
+        };
+        let (calls, done) = done_at(&step, &Observed::default(), &[], answer).await;
+        let patch = json!([{"op": "replace", "path": "/spec", "value": whole["spec"]}]);
+        assert_eq!(calls, [(Method::PATCH, patch)]);
+        assert_eq!(done.outcome, Outcome::Done, "{place}");
+    }
+}
+
 /// What was sent, and what a step came to; the API server answers each method as given.
 async fn sent(
     step: &Step,

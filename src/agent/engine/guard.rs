@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::compare;
 use crate::bundle::{Kind, ObjectId};
 use crate::manifests::{AGENT, GUARD_POLICY, NAMESPACE};
 
@@ -30,6 +31,16 @@ const TIME: &str = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}";
 /// Of a root Application. To pin it to a commit, and to set it free again, is how people stop a delivery.
 const REVISION: &str = "source.targetRevision";
 const COMMIT: &str = "^[0-9a-f]{40}$";
+
+/// What we never set, and what narrows the policy or its binding where somebody else does.
+const NARROWS: [&str; 6] = [
+    "/spec/paramKind",
+    "/spec/paramRef",
+    "/spec/matchResources",
+    "/spec/matchConstraints/excludeResourceRules",
+    "/spec/matchConstraints/namespaceSelector",
+    "/spec/matchConstraints/objectSelector",
+];
 
 /// What a root follows: with another value there the engine prunes what the former one brought. The agent puts each of
 /// them back when it is changed all the same.
@@ -59,6 +70,47 @@ fn leads(kind: Kind) -> &'static [&'static str] {
 /// Whether an object is one that the policy is about.
 pub fn is_guarded(id: &ObjectId, roots: [&ObjectId; 2]) -> bool {
     matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition) || roots.contains(&id)
+}
+
+/// Where the live policy or its binding refuses something else than `wanted` does.
+pub fn weakened(kind: Kind, wanted: &Value, live: &Value) -> Vec<String> {
+    let mut paths = compare::drift(wanted, live);
+    paths.retain(|path| path.starts_with("/spec"));
+    paths.extend(narrowed(kind, live));
+    paths
+}
+
+/// Where somebody added what narrows them. A comparison by what is wanted does not see that, and to apply takes it not away.
+pub fn narrowed(kind: Kind, live: &Value) -> Vec<String> {
+    if !kind.optional() {
+        return Vec::new();
+    }
+    // The API server puts empty selectors there itself.
+    let says = |value: &Value| match value {
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        other => !other.is_null(),
+    };
+    let added = NARROWS
+        .iter()
+        .filter(|path| live.pointer(path).is_some_and(says));
+    let mut paths: Vec<String> = added.map(|path| (*path).to_owned()).collect();
+    let constraints = "/spec/matchConstraints";
+    let policy = format!("{constraints}/matchPolicy");
+    if live.pointer(&policy).is_some_and(|value| value == "Exact") {
+        paths.push(policy);
+    }
+    let rules = format!("{constraints}/resourceRules");
+    let all = live.pointer(&rules).and_then(Value::as_array);
+    for (index, rule) in all.into_iter().flatten().enumerate() {
+        if rule.get("resourceNames").is_some_and(says) {
+            paths.push(format!("{rules}/{index}/resourceNames"));
+        }
+        if rule.get("scope").is_some_and(|scope| scope != "*") {
+            paths.push(format!("{rules}/{index}/scope"));
+        }
+    }
+    paths
 }
 
 /// The policy over those of `ids` that are guarded, and its binding.
@@ -269,6 +321,55 @@ mod tests {
         assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
         assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
     }
+
+    /// What the API server fills in by itself narrows nothing, and is not taken for somebody's doing.
+    #[test]
+    fn what_is_added_to_the_policy_or_its_binding_is_seen_where_it_narrows_them() {
+        let roots = [
+            id(Kind::GitRepository, "flux-system"),
+            id(Kind::Kustomization, "flux-system"),
+        ];
+        let none = json!({});
+        let all = objects(roots.iter(), [&roots[0], &roots[1]], "a", &none);
+        let wanted = all.map(|(id, object)| (id.kind, object));
+        let mut live = wanted.clone();
+        let constraints = &mut live[0].1["spec"]["matchConstraints"];
+        constraints["matchPolicy"] = json!("Equivalent");
+        constraints["namespaceSelector"] = json!({});
+        constraints["objectSelector"] = json!({});
+        for rule in constraints["resourceRules"].as_array_mut().unwrap() {
+            rule["scope"] = json!("*");
+        }
+        for (of, (kind, live)) in live.iter().enumerate() {
+            assert_eq!(weakened(*kind, &wanted[of].1, live), [""; 0], "{kind}");
+        }
+        let cases = json!([
+            ["binding", "/spec/validationActions/0", "Warn"],
+            ["binding", "/spec/validationActions", ["Deny", "Audit"]],
+            ["binding", "/spec/matchResources", {"matchPolicy": "Equivalent"}],
+            ["binding", "/spec/paramRef", {"name": "a"}],
+            ["policy", "/spec/paramKind", {"kind": "ConfigMap"}],
+            ["policy", "/spec/matchConditions", [{"name": "off", "expression": "false"}]],
+            ["policy", "/spec/matchConstraints/objectSelector", {"matchLabels": {"a": "b"}}],
+            ["policy", "/spec/matchConstraints/namespaceSelector", {"matchLabels": {"a": "b"}}],
+            ["policy", "/spec/matchConstraints/excludeResourceRules", [{"resources": ["*"]}]],
+            ["policy", "/spec/matchConstraints/matchPolicy", "Exact"],
+            ["policy", "/spec/matchConstraints/resourceRules/0/resourceNames", ["a"]],
+            ["policy", "/spec/matchConstraints/resourceRules/0/scope", "Cluster"],
+        ]);
+        for case in cases.as_array().unwrap() {
+            let (of, at) = (usize::from(case[0] == "binding"), case[1].as_str().unwrap());
+            let (kind, mut changed) = live[of].clone();
+            let (parent, field) = at.rsplit_once('/').unwrap();
+            if let Some(there) = changed.pointer_mut(at) {
+                *there = case[2].clone();
+            } else {
+                changed.pointer_mut(parent).unwrap()[field] = case[2].clone();
+            }
+            assert_eq!(weakened(kind, &wanted[of].1, &changed), [at], "{case}");
+        }
+    }
+
     /// F29: to pin the root Application to a commit, and to set it free again, is left to people.
     #[test]
     fn a_root_application_keeps_its_place_and_may_be_pinned_to_a_commit() {

@@ -236,6 +236,10 @@ fn remedy(
             }),
             None => Vec::new(),
         },
+        // To apply leaves in the guard policy what others added, and what they added may be all that it takes to switch it off.
+        Class::ObjectAltered if id.kind.optional() && finding.evidence.contains("/spec") => {
+            one(Action::Replace)
+        }
         class if removes(class) && !displaced.is_empty() => {
             one(Action::Reinstate { items: displaced })
         }

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::agent::engine::{Install, is_git_owned};
+use crate::agent::engine::{Install, guard, is_git_owned};
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::answer;
 use crate::agent::plan::quarantine::Undone;
@@ -248,13 +248,28 @@ fn sick(moment: &Moment<'_>) -> Because {
 /// Why a deletion of what the engine lives on would not be refused.
 fn unguarded(moment: &Moment<'_>) -> Because {
     let mut guards = moment.install.wanted.keys().filter(|id| id.kind.optional());
-    let absent = guards.find(|id| !moment.observed.objects.contains_key(id))?;
+    let absent = guards.find(|id| !moment.observed.objects.contains_key(id));
+    let Some(absent) = absent else {
+        return weakened(moment);
+    };
     if answer(moment.observed, absent.kind) == Answer::Whole {
         return Some(("Missing".to_owned(), format!("{absent} is missing")));
     }
     let text = "the API server serves the agent no ValidatingAdmissionPolicy; with Kubernetes 1.30 or later, apply the \
                 adoption YAML again: 'linesman cluster readopt'";
     Some(("NotServed".to_owned(), text.to_owned()))
+}
+
+/// A policy that is there and was changed may refuse nothing.
+fn weakened(moment: &Moment<'_>) -> Because {
+    let all = moment.install.wanted.iter();
+    let mut guards = all.filter(|(id, _)| id.kind.optional());
+    guards.find_map(|(id, wanted)| {
+        let live = moment.observed.objects.get(id)?;
+        let paths = guard::weakened(id.kind, &wanted.expect, &live.fields);
+        let text = format!("{id} differs at {}", paths.join(", "));
+        (!paths.is_empty()).then(|| ("Altered".to_owned(), text))
+    })
 }
 
 /// What is held back from Git, why, and how that ends.

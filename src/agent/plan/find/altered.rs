@@ -9,7 +9,7 @@ use super::stopped::stopped;
 use super::{Finding, keeps_secrets, pruned, secret_class};
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
-use crate::agent::engine::{GUARD, Install, Wanted, is_workload};
+use crate::agent::engine::{GUARD, Install, Wanted, guard, is_workload};
 use crate::agent::plan::displaced::{self, Item};
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::quarantine::root::SUSPEND;
@@ -145,6 +145,7 @@ fn differing(
     paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
     paths.extend(still_pulls(wanted, live));
     paths.extend(quarantine::root::astray(id, live));
+    paths.extend(guard::narrowed(id.kind, &live.fields));
     if stopped {
         let application = id.kind == Kind::Application;
         let stops = |path: &str| path == SUSPEND || application && argocd::is_stop(path);

@@ -211,6 +211,28 @@ fn a_missing_controller_is_the_engines_fault() {
     assert_eq!(status(&told, "Synced"), (Status::True, "Synced".to_owned()));
 }
 
+/// A policy may be there and refuse nothing.
+#[test]
+fn a_guard_that_is_missing_or_was_changed_is_none() {
+    let install = plan::tests::install();
+    let id = ObjectId::new(Kind::ValidatingAdmissionPolicyBinding, "", "linesman-guard");
+    let mut observed = working(&install);
+    alter(&mut observed, &id, |fields| {
+        fields["metadata"]["labels"]["a"] = json!("b");
+    });
+    let said = |observed: &Observed| told(&install, observed)["Guarded"].clone();
+    let refuses = (Status::True, "Refuses".to_owned(), String::new());
+    assert_eq!(said(&observed), refuses);
+    alter(&mut observed, &id, |fields| {
+        fields["spec"]["validationActions"] = json!(["Warn"]);
+    });
+    let not = |reason: &str, text: &str| (Status::False, reason.to_owned(), format!("{id} {text}"));
+    let altered = not("Altered", "differs at /spec/validationActions/0");
+    assert_eq!(said(&observed), altered);
+    observed.objects.remove(&id);
+    assert_eq!(said(&observed), not("Missing", "is missing"));
+}
+
 /// Whoever asks why nothing is mended finds who said so, and where.
 #[test]
 fn what_holds_the_agent_back_is_told_with_whose_word_it_is() {

@@ -400,6 +400,31 @@ fn a_root_that_follows_another_branch_differs_and_one_that_is_pinned_is_stopped(
     assert_eq!(said[1].1, "differs at /spec/source/path");
 }
 
+/// What somebody adds to the guard policy or its binding may be all that it takes to switch it off.
+#[test]
+fn a_guard_policy_that_somebody_narrowed_differs() {
+    let of = |kind| ObjectId::new(kind, "", "linesman-guard");
+    let policy = of(Kind::ValidatingAdmissionPolicy);
+    let binding = of(Kind::ValidatingAdmissionPolicyBinding);
+    for (id, pointer, field, value) in [
+        (
+            &policy,
+            "/spec/matchConstraints",
+            "objectSelector",
+            json!({"matchLabels": {"a": "b"}}),
+        ),
+        (&binding, "/spec", "paramRef", json!({"name": "a"})),
+    ] {
+        let said = flux_told(|cluster| {
+            let live = cluster.objects.get_mut(id).unwrap();
+            live.fields.pointer_mut(pointer).unwrap()[field] = value;
+            "kubectl".clone_into(&mut live.writer);
+        });
+        let text = format!("differs at {pointer}/{field}");
+        assert_eq!(said, [(Class::ObjectAltered, text)], "{id}");
+    }
+}
+
 /// F10, F12: what Git may have of it is known only from a snapshot, and what an apply found to be no difference is none. Then the
 /// controller is restarted.
 #[test]

@@ -19,6 +19,33 @@ fn a_controller_that_stands_still_is_started_as_it_is() {
     }
 }
 
+/// To apply takes no action or condition away that others added, and a server that takes the two together refuses some of them.
+#[test]
+fn the_whole_spec_of_a_guard_policy_that_somebody_changed_is_put_back() {
+    let cluster = Cluster::working();
+    for (kind, evidence, action) in [
+        (
+            Kind::ValidatingAdmissionPolicyBinding,
+            "differs at /spec/validationActions/0",
+            Action::Replace,
+        ),
+        (
+            Kind::ValidatingAdmissionPolicy,
+            "differs at /spec/matchConditions",
+            Action::Replace,
+        ),
+        (
+            Kind::ValidatingAdmissionPolicy,
+            "differs at /metadata/labels",
+            Action::Apply,
+        ),
+    ] {
+        let id = ObjectId::new(kind, "", "linesman-guard");
+        let taken = taken(&cluster, Class::ObjectAltered, &id, evidence);
+        assert_eq!(taken, [(action, id)], "{evidence}");
+    }
+}
+
 /// W8: only what others put into a workload that is there can stand in the way of what is applied to it.
 #[test]
 fn what_the_api_server_refused_is_replaced_only_where_it_is_a_workload_that_is_there() {
