@@ -71,7 +71,7 @@ pub struct ReportConfig {
 pub struct Outlets {
     pub hints: mpsc::Sender<Hint>,
     pub subjects: watch::Sender<Subjects>,
-    /// The newest revision of the assignment that the hub spoke of; enrolment fetches what it lacks.
+    /// The revision of the assignment that the hub spoke of last; enrolment fetches what it lacks.
     pub assignment: watch::Sender<u64>,
     /// Ids of questions how the cluster is.
     pub diagnose: mpsc::Sender<String>,
@@ -276,12 +276,11 @@ async fn report(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
+/// Any other number counts, a lower one as well: a hub that was restored, or that made the cluster's record anew, counts from
+/// where that record stands. What comes late costs a call and undoes nothing, for that call is answered with the present state.
 fn announce(shared: &Shared, revision: u64) {
-    shared.outlets.assignment.send_if_modified(|known| {
-        let newer = revision > *known;
-        *known = revision.max(*known);
-        newer
-    });
+    let spoken = &shared.outlets.assignment;
+    spoken.send_if_modified(|known| std::mem::replace(known, revision) != revision);
 }
 
 /// Listens to the hub's orders as long as there is a line.

@@ -61,7 +61,10 @@ pub async fn of(hub: &Hub, cluster: &Cluster) -> Result<Assignment, StoreError> 
     };
     let content = serde_json::to_vec(&assignment).expect("an assignment has string keys");
     let hash = keys::sha256_hex(&content);
-    assignment.revision = hub.store.assignment_revision(&cluster.id, &hash).await?;
+    assignment.revision = hub
+        .store
+        .assignment_revision(&cluster.id, &hash, clock::now())
+        .await?;
     Ok(assignment)
 }
 

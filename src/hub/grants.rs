@@ -1,5 +1,6 @@
 //! Grants on their way to the agents: which names each cluster's agent must be able to act as.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ const COALESCE: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_mins(1);
 const RETRY: Duration = Duration::from_secs(2);
 const PAGE: u32 = 500;
+/// Bytes of users and of groups in an order, which is a line; an agent takes none of more than 1 MiB. Who is left out is taken in at
+/// the first use, as are all those beyond the 2,000 that the agent's role has room for.
+const USERS: usize = 512 << 10;
+const GROUPS: usize = 384 << 10;
 
 /// The order that tells an agent whom its line may act as.
 pub async fn subjects(hub: &Hub, cluster: &Cluster) -> Result<Order, StoreError> {
@@ -37,10 +42,25 @@ fn order(grants: &[Grant], users: &[UserRow], cluster: &Cluster) -> Order {
         labels: &cluster.labels,
     };
     let (users, groups) = access::subjects(grants, askers, &place, clock::now());
+    told(users, groups)
+}
+
+fn told(users: Vec<String>, groups: BTreeSet<String>) -> Order {
     Order::Subjects {
-        users,
-        groups: groups.into_iter().collect(),
+        users: first(users, USERS),
+        groups: first(groups, GROUPS),
     }
+}
+
+/// As many as fit.
+fn first(names: impl IntoIterator<Item = String>, mut bytes: usize) -> Vec<String> {
+    let fits = |name: &String| {
+        let name = serde_json::to_string(name).expect("a string becomes JSON");
+        let left = bytes.checked_sub(name.len() + ",".len());
+        bytes = left.unwrap_or_default();
+        left.is_some()
+    };
+    names.into_iter().take_while(fits).collect()
 }
 
 async fn all(hub: &Hub) -> Result<Vec<Grant>, StoreError> {
@@ -175,4 +195,33 @@ async fn tell(hub: &Hub) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize, of: &str) -> Vec<String> {
+        (0..count).map(|n| format!("{of}{n:0>199}")).collect()
+    }
+
+    #[test]
+    fn an_order_names_those_first_for_whom_a_line_has_room() {
+        let (users, groups) = (names(40_000, "u"), names(40_000, "g"));
+        let order = told(users.clone(), groups.iter().cloned().collect());
+        // Each is 200 characters, two quotes and a comma.
+        let some = Order::Subjects {
+            users: users[..USERS / 203].to_vec(),
+            groups: groups[..GROUPS / 203].to_vec(),
+        };
+        assert!(order == some);
+        assert!(serde_json::to_string(&order).unwrap().len() < 1 << 20);
+    }
+
+    #[test]
+    fn an_order_names_all_where_there_is_room() {
+        let (users, groups) = (names(2_000, "u"), names(1_000, "g"));
+        let order = told(users.clone(), groups.iter().cloned().collect());
+        assert!(order == Order::Subjects { users, groups });
+    }
 }

@@ -14,6 +14,8 @@ const SHARE: usize = 30;
 pub const WITHIN: Duration = Duration::minutes(10);
 /// How long agents hold back after the hub saw the pattern last.
 pub const HOLDS: Duration = Duration::minutes(10);
+/// One that would stand for longer was found by a clock that was ahead; agents take no such word either.
+const LONGEST: Duration = Duration::hours(1);
 
 /// A fault that an agent has acted on lately.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl Incident {
     }
 }
 
-/// As replicas tell it one another.
+/// As it is on record, for the other replicas and for the next start.
 #[derive(Serialize, Deserialize)]
 struct Text {
     class: String,
@@ -96,7 +98,8 @@ pub fn judge(
     acted: &[Acted],
     standing: Option<&Incident>,
 ) -> Option<Incident> {
-    let standing = standing.filter(|incident| now < incident.until);
+    let stands = |incident: &&Incident| now < incident.until && incident.until - now <= LONGEST;
+    let standing = standing.filter(stands);
     let mut by_class: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for Acted { cluster_id, class } in acted {
         by_class.entry(class).or_default().insert(cluster_id);
@@ -186,6 +189,9 @@ mod tests {
         let quiet = later + Duration::minutes(9);
         assert_eq!(judge(quiet, 10, &[], Some(&second)), Some(second.clone()));
         assert_eq!(judge(second.until, 10, &[], Some(&second)), None);
+        // A clock that was ahead ends it when it is set.
+        let earlier = NOW - Duration::days(1);
+        assert_eq!(judge(earlier, 10, &[], Some(&second)), None);
         // Another cause takes its place at once.
         let other = judge(quiet, 10, &acted("CrashLoop", 9), Some(&second)).unwrap();
         assert_eq!((other.class.as_str(), other.since), ("CrashLoop", NOW));

@@ -53,7 +53,7 @@ impl Rate {
 pub enum Act {
     /// A report.
     Report,
-    /// A key of the cluster's that the hub does not have in force yet.
+    /// A key of the cluster's that the hub does not have in force yet, or a join with one that it has.
     Key,
     /// A line that takes the place of another process'.
     Takeover,

@@ -70,7 +70,7 @@ pub enum Verdict {
         replace: bool,
         deploy: Deploy,
     },
-    /// The same key and cluster have redeemed it before: the same answer again.
+    /// The same cluster has redeemed it before, with this key or the one before it: the same answer again.
     Repeat(Deploy),
     Refuse(Refusal),
 }
@@ -131,8 +131,11 @@ pub fn redeem(now: OffsetDateTime, claim: &Claim, known: Known<'_>) -> Verdict {
     }
     let fingerprint = claim.identity.fingerprint();
     if let Some(redeemed) = &token.redeemed {
-        let same = redeemed.fingerprint == fingerprint;
-        return match (same, redeemed.incarnation == claim.incarnation) {
+        // Older YAML in a cluster whose key was replaced since is no other cluster's.
+        let own = is_own(claim, cluster, known.identity);
+        let same = own || redeemed.fingerprint == fingerprint;
+        let placed = own || redeemed.incarnation == claim.incarnation;
+        return match (same, placed) {
             (true, true) if now < redeemed.at + REPEAT && token.revoked_at.is_none() => {
                 still_valid(cluster, known)
             }
@@ -151,6 +154,13 @@ pub fn redeem(now: OffsetDateTime, claim: &Claim, known: Known<'_>) -> Verdict {
         replace: token.kind == TokenKind::Readopt,
         deploy: deploy(cluster, known.deploy),
     }
+}
+
+/// Whether the cluster has the claim's identity in force, and is where it is on record.
+fn is_own(claim: &Claim, cluster: &Cluster, identity: Option<&ClusterKey>) -> bool {
+    let its = |k: &ClusterKey| k.cluster_id == cluster.id && k.kind == KeyKind::Identity;
+    identity.is_some_and(|k| its(k) && k.state.is_valid())
+        && cluster.incarnation.as_ref() == Some(&claim.incarnation)
 }
 
 /// A repeated join is the same answer only as long as its key may act.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit::Entry;
 use super::incident::{self, Incident};
-use super::store::Noted;
+use super::store::{Noted, Store, StoreError};
 use super::{Hub, api, chain_of};
 use crate::clock;
 
@@ -28,35 +28,54 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
+/// As a hub finds it at its start, on record: agents do not mend everything at once because it was started again.
+pub async fn standing(store: &Store) -> Result<Standing, StoreError> {
+    Ok(Standing::new(recorded(store).await?))
+}
+
+async fn recorded(store: &Store) -> Result<Option<Incident>, StoreError> {
+    let noted = store.noted(Noted::Incident).await?;
+    Ok(noted.as_deref().and_then(Incident::parse))
+}
+
 /// One look at this time: tells the agents what changed.
 pub async fn look(hub: &Hub, now: OffsetDateTime) {
-    let seen = match hub.store.acted(now - incident::WITHIN).await {
-        Ok(seen) => seen,
+    // As exact as the record, so that what stands is the same there and here.
+    let now = now.truncate_to_millisecond();
+    let read = async {
+        let seen = hub.store.acted(now - incident::WITHIN).await?;
+        // Not by what this process knows: another one may have left it behind.
+        Ok::<_, StoreError>((seen, recorded(&hub.store).await?))
+    };
+    let (seen, before) = match read.await {
+        Ok(read) => read,
         Err(error) => {
             tracing::error!(error = %chain_of(&error), "look for one cause in many clusters");
             return;
         }
     };
-    let before = hub.incident.borrow().clone();
     let found = incident::judge(now, seen.fleet, &seen.acted, before.as_ref());
-    if found == before {
-        return;
-    }
-    let begins = found.is_some() && before.is_none();
-    let ends = found.is_none();
-    if hub.replica.is_some() {
-        // The others hold their agents back as well; where they cannot be told, the next look tries again.
+    if found != before {
+        // The other replicas hold their agents back as well; where it cannot be kept, the next look tries again.
         let text = found.as_ref().map(Incident::text);
         if let Err(error) = hub.store.note(Noted::Incident, text).await {
-            tracing::error!(error = %chain_of(&error), "tell the other replicas of an incident");
+            tracing::error!(error = %chain_of(&error), "keep on record that an incident stands");
             return;
         }
     }
-    hub.incident.send_replace(found.clone());
+    let begins = found.is_some() && before.is_none();
+    let ends = found.is_none() && before.is_some();
+    let changed = hub.incident.send_if_modified(|standing| {
+        let other = *standing != found;
+        standing.clone_from(&found);
+        other
+    });
     if let Some(incident) = found.or(before).filter(|_| begins || ends) {
         told(hub, &incident, ends).await;
     }
-    api::clusters::announce_changed(hub).await;
+    if changed {
+        api::clusters::announce_changed(hub).await;
+    }
 }
 
 /// That it begins or ends goes on record.

@@ -150,8 +150,9 @@ contract! {
     joined_of(&self, ids: &[String]) -> Vec<Joined>;
     /// Notes when each cluster was heard last; what is known counts where it is later, and not of a clock that was ahead.
     seen(&self, seen: Vec<(String, OffsetDateTime)>, now: OffsetDateTime) -> ();
-    /// The revision of an assignment whose content hashes to `hash`: a new one where the hash is new.
-    assignment_revision(&self, cluster_id: &str, hash: &str) -> u64;
+    /// The revision of an assignment whose content hashes to `hash`: a new one where the hash is new. It is above the one before, and
+    /// no less than the milliseconds since 1970: records that are an older copy go on above what agents have heard.
+    assignment_revision(&self, cluster_id: &str, hash: &str, now: OffsetDateTime) -> u64;
 
     /// A key in any state, with the cluster that it belongs to (which may be removed).
     cluster_key_by_fingerprint(&self, fingerprint: &str) -> Option<ClusterKey>;

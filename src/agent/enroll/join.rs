@@ -53,7 +53,7 @@ pub struct Joining {
     pub joined: watch::Sender<Option<Joined>>,
     /// Out: what Secret `linesman-state` has to hold.
     pub kept: watch::Sender<Option<SecretData>>,
-    /// In: the newest revision of the assignment that the hub spoke of.
+    /// In: the revision of the assignment that the hub spoke of last.
     pub spoken: watch::Receiver<u64>,
     /// Out: the identity that the hub revoked, where a good token waits for another.
     pub disowned: watch::Sender<Option<Public>>,

@@ -5,6 +5,7 @@ use anyhow::Result;
 use crate::cli::confirm::{Question, Yes, confirm, whole_command};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Output, done, phase, progress_line};
+use crate::manifests::{AGENT, ENGINE_ROLE, GUARD_POLICY, NAMESPACE};
 use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
 
@@ -42,11 +43,27 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         args.name
     ));
     if !cluster.line.up {
-        progress_line(
-            "its agent is out of reach; end it there with: kubectl delete namespace linesman",
-        );
+        progress_line(&by_hand());
     }
     done(args.output.output, args.name.as_str(), &cluster)
+}
+
+/// What its agent would have done. Rights that stay are those of whoever makes the namespace and its ServiceAccounts anew.
+fn by_hand() -> String {
+    let label = format!("app.kubernetes.io/name={AGENT}");
+    let commands = [
+        format!("kubectl delete namespace {NAMESPACE}"),
+        format!("kubectl delete clusterrolebindings,clusterroles -l {label}"),
+        format!("kubectl delete rolebindings -A -l {label}"),
+        format!("kubectl delete rolebindings -A --field-selector metadata.name={ENGINE_ROLE}"),
+        format!(
+            "kubectl delete validatingadmissionpolicies,validatingadmissionpolicybindings {GUARD_POLICY}"
+        ),
+    ];
+    format!(
+        "its agent is out of reach; end it there and take its rights away:\n  {}",
+        commands.join("\n  ")
+    )
 }
 
 fn ask(cluster: &ToldCluster, args: &Args) -> Result<()> {

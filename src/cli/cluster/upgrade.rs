@@ -27,9 +27,9 @@ that was taken back so is not tried again until the wish is another: withdraw it
 
 Of several clusters one is upgraded after the other, by name. The first whose new agent is not heard ends it
 (exit code 6, or 1 where the image was taken back): the clusters behind it keep what they run. Those that are
-not there now (offline, or not adopted yet) are left out and named at the end (exit code 1). Run again, it
-goes on where it stopped. With -o json or yaml, one list has the clusters that were upgraded, also where one
-ended it.
+not there now (offline, or not adopted yet), and those where nothing begins (a maintenance window, or
+heal: off), are left out and named at the end (exit code 1). Run again, it goes on where it stopped. With
+-o json or yaml, one list has the clusters that were upgraded, also where one ended it.
 
 Examples:
   linesman cluster upgrade eu1 --image registry.example.org/linesman-agent@sha256:4f1c… --wait

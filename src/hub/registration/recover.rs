@@ -25,7 +25,7 @@ pub struct Lost<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
     Bind,
-    /// It was recovered with this key before.
+    /// The key is the cluster's already: by an earlier recovery, or by a token since.
     Repeat,
     /// The deploy key is not known for the cluster; `genuine`: it is this very cluster all the same, for it knows its
     /// incarnation, which no outsider does.
@@ -41,8 +41,8 @@ pub enum Recovery {
     Live(Duration),
 }
 
-/// Judges whether a cluster's deploy key may name a new identity. Who does not hold a deploy key of the cluster learns
-/// nothing of it.
+/// Judges whether a cluster's deploy key may name a new identity. Who holds neither a deploy key of the cluster nor an identity
+/// that is in force learns nothing of it.
 pub fn recover(lost: Lost<'_>) -> Recovery {
     let own = lost
         .deploy
@@ -51,8 +51,18 @@ pub fn recover(lost: Lost<'_>) -> Recovery {
     if own.is_some() && lost.revoked {
         return Recovery::Revoked;
     }
-    let signed = own.filter(|(key, _)| key.state.is_valid());
     let same = |cluster: &Cluster| cluster.incarnation.as_deref() == Some(lost.incarnation);
+    let acts = |key: &ClusterKey, cluster: &Cluster| {
+        let its = key.cluster_id == cluster.id && key.kind == KeyKind::Identity;
+        its && key.state.is_valid() && same(cluster)
+    };
+    // Before the deploy key is looked at: where that was revoked, the agent gets another one with this identity only.
+    if let (Some(key), Some(cluster)) = (lost.identity, lost.cluster)
+        && acts(key, cluster)
+    {
+        return Recovery::Repeat;
+    }
+    let signed = own.filter(|(key, _)| key.state.is_valid());
     let Some((_, cluster)) = signed else {
         if lost.deploy.is_some_and(|key| key.removed) {
             return Recovery::Removed;
@@ -63,16 +73,8 @@ pub fn recover(lost: Lost<'_>) -> Recovery {
     if !same(cluster) {
         return Recovery::IncarnationChanged;
     }
-    match lost.identity {
-        Some(key)
-            if key.cluster_id == cluster.id
-                && key.kind == KeyKind::Identity
-                && key.state.is_valid() =>
-        {
-            return Recovery::Repeat;
-        }
-        Some(_) => return Recovery::KeyKnown,
-        None => {}
+    if lost.identity.is_some() {
+        return Recovery::KeyKnown;
     }
     match lost.wait {
         _ if !lost.allowed => Recovery::Manual,

@@ -245,6 +245,34 @@ fn a_spent_token_names_the_conflict() {
     );
 }
 
+/// Older YAML applied again to a cluster whose identity was rotated or recovered is no conflict.
+#[test]
+fn a_spent_token_answers_the_key_that_took_the_redeemers_place() {
+    let judged = |identity: ClusterKey, incarnation: &str, ago: Duration| {
+        case(|case, claim| {
+            case.token.as_mut().unwrap().redeemed = Some(redeemed(7, "uid-1", ago));
+            case.cluster.as_mut().unwrap().incarnation = Some("uid-1".to_owned());
+            case.identity = Some(identity);
+            case.deploy = Some(key("c1", KeyKind::Deploy, 2, KeyState::Active));
+            incarnation.clone_into(&mut claim.incarnation);
+        })
+    };
+    let own = || key("c1", KeyKind::Identity, 1, KeyState::Active);
+    let (hour, day) = (Duration::hours(1), Duration::hours(24));
+    assert_eq!(judged(own(), "uid-1", hour), Verdict::Repeat(Deploy::Known));
+    assert_eq!(judged(own(), "uid-1", day), refuse(Refusal::TokenInvalid));
+    // Another cluster, with its own key or with a copy of this one's.
+    let conflict = refuse(Refusal::TokenRedeemed);
+    assert_eq!(judged(own(), "uid-2", hour), conflict);
+    for other in [
+        key("c2", KeyKind::Identity, 1, KeyState::Active),
+        key("c1", KeyKind::Identity, 1, KeyState::Revoked),
+        key("c1", KeyKind::Deploy, 1, KeyState::Active),
+    ] {
+        assert_eq!(judged(other.clone(), "uid-1", hour), conflict, "{other:?}");
+    }
+}
+
 #[test]
 fn a_key_of_elsewhere_is_refused() {
     for known in [

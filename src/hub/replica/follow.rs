@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -131,7 +131,8 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         return Ok(());
     };
     let (access, wanted) = watch::channel(None);
-    let mut follower = Follower::new(access);
+    let common = Arc::new(Notify::new());
+    let mut follower = Follower::new(access, common.clone());
     let following = async {
         loop {
             match timeout(LIMIT, hub.store.changes()).await {
@@ -149,8 +150,15 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     };
     // Beside the rest: where much runs and the records are slow, that takes long.
     let looking = standing::follow(&hub, wanted);
-    let both = async { tokio::join!(following, looking) };
-    stop.run_until_cancelled(Box::pin(both)).await;
+    // And so does this, where many agents listen.
+    let telling = async {
+        loop {
+            common.notified().await;
+            api::clusters::announce_changed(&hub).await;
+        }
+    };
+    let all = async { tokio::join!(following, looking, telling) };
+    stop.run_until_cancelled(Box::pin(all)).await;
     Ok(())
 }
 
@@ -158,6 +166,8 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
 struct Follower {
     /// For the look at what runs here, which says by itself how far it is.
     access: watch::Sender<Option<i64>>,
+    /// Rung when what all clusters are told may be another: each agent that listens here is to hear whether its assignment is.
+    changed: Arc<Notify>,
     clusters: Option<i64>,
     common: Option<i64>,
     pushes: Option<i64>,
@@ -169,9 +179,10 @@ async fn in_time(work: impl Future<Output = Result<()>>) -> Result<()> {
 }
 
 impl Follower {
-    fn new(access: watch::Sender<Option<i64>>) -> Self {
+    fn new(access: watch::Sender<Option<i64>>, changed: Arc<Notify>) -> Self {
         Self {
             access,
+            changed,
             clusters: None,
             common: None,
             pushes: None,
@@ -199,7 +210,11 @@ impl Follower {
             self.access.send_replace(Some(now.access));
         }
         if self.common != Some(now.common) {
-            done(&mut self.common, now.common, in_time(common(hub)).await);
+            let ended = in_time(common(hub)).await;
+            if ended.is_ok() {
+                self.changed.notify_one();
+            }
+            done(&mut self.common, now.common, ended);
         }
         if self.clusters != Some(now.clusters) {
             own.count.notify_one();
@@ -218,7 +233,7 @@ impl Follower {
     }
 }
 
-/// The Git host's keys, the standing incident, and whatever else all clusters are told.
+/// The Git host's keys and the standing incident, which all clusters are told.
 async fn common(hub: &Hub) -> Result<()> {
     let turn = hub.git_keys.turn().await;
     let path = serve::host_key(&hub.config.data);
@@ -239,7 +254,6 @@ async fn common(hub: &Hub) -> Result<()> {
             other
         });
     }
-    api::clusters::announce_changed(hub).await;
     Ok(())
 }
 

@@ -10,8 +10,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::PgConnectOptions;
-use sqlx::postgres::{PgArguments as Arguments, PgConnection as Connection};
+use sqlx::postgres::{PgArguments as Arguments, PgConnectOptions};
 use sqlx::{ConnectOptions as _, Postgres as Db};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -48,6 +47,7 @@ macro_rules! locked {
     };
 }
 
+mod connection;
 #[path = "sql/contract.rs"]
 #[expect(clippy::duplicate_mod, reason = "one text for both databases")]
 mod contract;
@@ -56,6 +56,7 @@ mod pool;
 mod replicas;
 mod target;
 
+use connection::{Connection, Schema};
 use contract::{End, db};
 use pool::{Lent, Pool, Wants, is_lost, pool};
 
@@ -99,6 +100,8 @@ pub struct Postgres {
     /// One connection, which holds the lock [`LEADER`] while this process leads.
     lead: Pool,
     share: Share,
+    /// As these pools know it.
+    schema: Schema,
     /// Of the data directory, as long as any handle lives.
     _lock: Option<Arc<File>>,
 }
@@ -174,7 +177,12 @@ impl Postgres {
     pub async fn open_read_only(target: Target) -> Result<Self> {
         let store = Self::new(target);
         store.reach(Wants::Anything).await?;
-        let readers = pool(READERS, Wants::Anything, read_only(&store.target));
+        let readers = pool(
+            READERS,
+            Wants::Anything,
+            read_only(&store.target),
+            &store.schema,
+        );
         Ok(Self {
             writer: readers.clone(),
             audit: readers.clone(),
@@ -198,7 +206,7 @@ impl Postgres {
     pub fn syncing_audit(self) -> Self {
         let options = sessions(&self.target).options([("synchronous_commit", "on")]);
         Self {
-            audit: pool(1, Wants::Writes, options),
+            audit: pool(1, Wants::Writes, options, &self.schema),
             ..self
         }
     }
@@ -225,16 +233,18 @@ impl Postgres {
             ("tcp_keepalives_count", "3"),
         ]);
         let lazily = options.clone().options([("synchronous_commit", "off")]);
+        let schema = Schema::default();
         Self {
-            writer: pool(WRITERS, Wants::Writes, options),
-            audit: pool(1, Wants::Writes, lazily),
-            readers: pool(READERS, Wants::Reads, read_only(&target)),
+            writer: pool(WRITERS, Wants::Writes, options, &schema),
+            audit: pool(1, Wants::Writes, lazily, &schema),
+            readers: pool(READERS, Wants::Reads, read_only(&target), &schema),
             auditors: Arc::new(Semaphore::new(AUDITORS)),
-            lead: pool(1, Wants::Writes, holding.clone()),
-            hold: pool(1, Wants::Writes, holding),
+            lead: pool(1, Wants::Writes, holding.clone(), &schema),
+            hold: pool(1, Wants::Writes, holding, &schema),
             audit_end: End::default(),
             access: AccessChanges::default(),
             share: Share::Alone,
+            schema,
             _lock: None,
             target,
         }

@@ -13,6 +13,7 @@ use crate::wire::api::{
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepReport};
 
+pub(super) mod adoption;
 pub mod audit;
 pub mod logins;
 pub mod replicas;

@@ -199,8 +199,8 @@ pub enum Order {
     CatalogHead { revision: String },
     /// The assignment changed: fetch it.
     Assignment { revision: u64 },
-    /// Users and groups that grants give on this cluster, all of them, without the `linesman:` prefix. Where an agent has not
-    /// room for all users, it takes the first ones.
+    /// Users and groups that grants give on this cluster, the first ones where a line has not room for all, without the `linesman:`
+    /// prefix. Where an agent has not room for all users, it takes the first ones, too.
     Subjects {
         users: Vec<String>,
         groups: Vec<String>,

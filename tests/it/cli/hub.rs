@@ -183,6 +183,31 @@ fn a_clusters_life_ends_each_verb_with_its_code() {
     );
 }
 
+/// Roles that stayed would be those of whoever makes the agent's namespace and ServiceAccount anew.
+#[test]
+fn what_an_agent_out_of_reach_leaves_is_named_with_the_commands_that_take_it_away() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    let removed = home.run(&["cluster", "remove", "eu1", "--yes"]);
+    assert_eq!((removed.code, removed.out.as_str()), (0, ""), "{removed:?}");
+    let lines: Vec<&str> = removed.err.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "cluster eu1 removed from the hub; its engine, workloads and catalog stay",
+            "its agent is out of reach; end it there and take its rights away:",
+            "  kubectl delete namespace linesman",
+            "  kubectl delete clusterrolebindings,clusterroles -l app.kubernetes.io/name=linesman-agent",
+            "  kubectl delete rolebindings -A -l app.kubernetes.io/name=linesman-agent",
+            "  kubectl delete rolebindings -A --field-selector metadata.name=linesman-engine",
+            "  kubectl delete validatingadmissionpolicies,validatingadmissionpolicybindings linesman-guard",
+        ]
+    );
+}
+
 /// H59
 #[test]
 fn a_version_that_no_cluster_needs_is_removed_by_its_name_or_digest() {

@@ -168,3 +168,30 @@ async fn an_incident_ends_by_its_time_and_what_outlives_it_makes_another() {
     assert_eq!(fleet.policy().await.1, calm);
     fleet.hub.stop().await;
 }
+
+/// W26: a hub that starts in the middle of an incident, when what made it one is no longer seen.
+#[tokio::test]
+async fn an_incident_outlives_a_restart_of_the_hub() {
+    let fleet = Fleet::start("incident-restart").await;
+    let (_, calm) = fleet.policy().await;
+    let now = clock::now();
+    let at = |minute| now + Duration::minutes(minute);
+    fleet.say(1..=4, "BadImage", "apply", &[at(-9)]).await;
+    fleet.look(now).await;
+    let (_, careful) = fleet.policy().await;
+    assert_ne!(careful, calm);
+    let Fleet { hub, agents } = fleet;
+    let hub = hub.restart().await;
+    let fleet = Fleet { hub, agents };
+    assert_eq!(fleet.policy().await.1, careful);
+    fleet.look(at(5)).await;
+    assert_eq!(fleet.policy().await.1, careful);
+    // It was one, which begins and ends once.
+    fleet.look(at(11)).await;
+    assert_eq!(fleet.policy().await.1, calm);
+    let reason = "4 of 10 clusters had BadImage within ten minutes";
+    let told = |action: &str| json!(["hub", action, "BadImage", reason]);
+    let course = ["incident.begin", "incident.end"].map(told);
+    assert_eq!(fleet.record().await, course);
+    fleet.hub.stop().await;
+}

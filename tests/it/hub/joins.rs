@@ -1,11 +1,17 @@
 //! How a cluster comes to the hub and goes: the token and its YAML, the join, what its agent may, readoption, removal.
 
+use std::time::Duration;
+
 use linesman::keys::{self, KeyPair};
 use linesman::wire::api::{Assignment, DeployKeyState};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::slug;
 use super::support::{self, Agent, TestHub};
+
+/// A stream that goes on shows a beat each 15 s, and no end.
+const OVER: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_join_binds_the_keys_and_its_repetition_is_the_same_answer() {
@@ -25,6 +31,26 @@ async fn a_join_binds_the_keys_and_its_repetition_is_the_same_answer() {
         .call(&hub, "GET", "/v1/clusters/eu1/assignment", "")
         .await;
     assert_eq!((code, again), (200, first));
+    hub.stop().await;
+}
+
+/// Each answer is on record: the key that redeemed a token has a day to ask, and does not fill the record meanwhile.
+#[tokio::test]
+async fn a_join_is_repeated_at_the_pace_of_new_keys() {
+    let hub = TestHub::start("join-pace").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    let mut answers = Vec::new();
+    // Sixty at once, behind the first; one more takes half a minute.
+    for _ in 0..80 {
+        answers.push(agent.join(&hub, "eu1", &token).await);
+    }
+    let (code, problem) = answers.last().unwrap();
+    assert_eq!((*code, slug(problem)), (429, "busy"));
+    let good = answers.iter().filter(|(code, _)| *code == 200).count();
+    let rows = hub.hub.store.audit_tail(Some("eu1"), 200).await.unwrap();
+    let joins = rows.iter().filter(|row| row.action == "cluster.join");
+    assert_eq!(joins.count(), good);
     hub.stop().await;
 }
 
@@ -220,5 +246,24 @@ async fn a_readopted_cluster_keeps_its_record_and_loses_its_former_key() {
     assert_eq!((code, &second["cluster"]), (200, &first["cluster"]));
     let (code, problem) = old.call(&hub, "GET", path, "").await;
     assert_eq!((code, slug(&problem)), (403, "revoked"));
+    hub.stop().await;
+}
+
+/// A stream that was let in by the former key is not read on by whoever has it.
+#[tokio::test]
+async fn the_orders_of_a_former_key_end_with_the_join_of_another() {
+    let hub = TestHub::start("readopt-orders").await;
+    let token = hub.add("eu1").await;
+    let (old, new) = (Agent::new(1), Agent::new(2));
+    assert_eq!(old.join(&hub, "eu1", &token).await.0, 200);
+    let path = "/v1/clusters/eu1/orders";
+    let mut orders = hub.call("GET", path, "").stream(&old.identity).await;
+    assert!(orders.chunk().await.unwrap().is_some());
+    let (code, answer) = hub.post("/v1/clusters/eu1/join-tokens", &json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let token = support::token_of(&answer);
+    assert_eq!(new.join(&hub, "eu1", &token).await.0, 200);
+    let ended = async { while orders.chunk().await.is_ok_and(|chunk| chunk.is_some()) {} };
+    timeout(OVER, ended).await.expect("the stream has ended");
     hub.stop().await;
 }

@@ -2,10 +2,11 @@
 
 use linesman::clock;
 use linesman::hub::running::By;
+use linesman::wire::api::Order;
 use serde_json::{Value, json};
 
 use super::slug;
-use super::support::TestHub;
+use super::support::{Agent, TestHub};
 
 const LABELS: &str = "/v1/clusters/eu1/labels";
 
@@ -138,5 +139,50 @@ async fn what_runs_by_a_grant_ends_with_the_label_that_it_chose_the_cluster_by()
     assert_eq!(over(), [true, false, false]);
     label(&hub, &hub.admin, json!({"set": {"frozen": ""}})).await;
     assert_eq!(over(), [true, true, false]);
+    hub.stop().await;
+}
+
+/// H34: an agent that fell behind is told the present state, of the labels that its cluster has by now.
+#[tokio::test]
+async fn an_agent_that_fell_behind_hears_its_names_by_the_labels_of_now() {
+    let hub = TestHub::start("labels-behind").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    agent.join(&hub, "eu1", &token).await;
+    hub.user("ada", &[], &["sre"]).await;
+    grant(&hub, "group:sre", "env=prod").await;
+    let call = hub.call("GET", "/v1/clusters/eu1/orders", "");
+    let mut stream = call.stream(&agent.identity).await;
+    let mut text = String::new();
+    let mut next = async || loop {
+        if let Some((line, rest)) = text.split_once('\n') {
+            let order: Value = serde_json::from_str(line).unwrap();
+            text = rest.to_owned();
+            return order;
+        }
+        let chunk = tokio::time::timeout(std::time::Duration::from_secs(10), stream.chunk()).await;
+        text.push_str(std::str::from_utf8(&chunk.unwrap().unwrap().unwrap()).unwrap());
+    };
+    let (code, view) = label(&hub, &hub.admin, json!({"set": {"env": "prod"}})).await;
+    assert_eq!(code, 200, "{view}");
+    while !next().await["users"].to_string().contains("ada") {}
+    // More than wait for it, with no chance to read one in between.
+    let (name, id) = ("eu1".parse().unwrap(), "q".to_owned());
+    for _ in 0..100 {
+        let order = Order::Diagnose { id: id.clone() };
+        hub.hub.orders.send(&name, order);
+    }
+    let mut again = Vec::new();
+    loop {
+        let order = next().await;
+        if order["kind"] == "diagnose" {
+            break;
+        }
+        again.push(order["kind"].clone());
+    }
+    // The state once more; its names are what they were when it heard them last.
+    let told = |kind: &str| again.contains(&json!(kind));
+    assert_eq!((told("assignment"), told("subjects")), (true, false));
+    drop(stream);
     hub.stop().await;
 }

@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::moved;
 use super::rotate::world::{PATIENCE, Secrets};
 use super::support::TestHub;
 use crate::wait::until_some;
@@ -386,5 +387,43 @@ async fn an_agent_that_cannot_be_what_it_is_told_to_be_says_so_at_the_hub() {
     let steps = view["steps"].as_array().unwrap();
     let join = steps.iter().find(|s| s["step"] == json!("join")).unwrap();
     assert_eq!(join["state"], json!("done"));
+    hub.stop().await;
+}
+
+/// Pauses the cluster for this reason, and waits until its agent has heard of it.
+async fn heard(hub: &TestHub, agent: &Running, reason: &str) {
+    let asked = json!({ "seconds": 600, "reason": reason });
+    let (code, paused) = hub.post("/v1/clusters/eu1/pause", &asked).await;
+    assert_eq!(code, 200, "{paused}");
+    let wanted = format!("{reason} (admin)");
+    until_some(reason, PATIENCE, async || {
+        let joined = agent.joined.borrow();
+        let assignment = joined.as_ref().map(|joined| &joined.assignment);
+        let told = assignment.map(|a| (a.revision, a.policy.pause_reason.clone()));
+        match told {
+            Some((_, Some(told))) if told == wanted => Ok(()),
+            told => Err(told),
+        }
+    })
+    .await;
+}
+
+/// The records are an older copy, the agent stayed up: it heard of more assignments than the hub has counted by now.
+#[tokio::test]
+async fn an_agent_that_stays_up_follows_a_hub_that_counts_from_an_older_record() {
+    let hub = TestHub::start("older-record").await;
+    let token = hub.add("eu1").await;
+    let join = moved::applied(&hub, &token);
+    let agent = dialling(Some(join), &Secrets::default()).await;
+    moved::back(&agent, &hub).await;
+    // Numbers are as late as the hub's clock, which was ahead; else they would only rise.
+    let ahead = "UPDATE cluster SET assignment_revision = assignment_revision + 1000000000000";
+    hub.execute(ahead, ahead).await;
+    for reason in ["one", "two", "three", "four"] {
+        heard(&hub, &agent, reason).await;
+    }
+    let older = "UPDATE cluster SET assignment_revision = assignment_revision - 3";
+    hub.execute(older, older).await;
+    heard(&hub, &agent, "after the restore").await;
     hub.stop().await;
 }

@@ -51,9 +51,13 @@ async fn what_is_not_given_stays_as_it_was() {
             yaml.contains(&format!("\n  proxy: {proxy}\n")),
             "{given}: {yaml}"
         );
-        assert!(yaml.contains("name: linesman-view\n"), "{given}");
-        assert_eq!(yaml.contains("name: linesman-edit\n"), edits, "{given}");
-        assert!(!yaml.contains("name: linesman-admin\n"), "{given}");
+        // Each is named, or to apply it would leave those that an adoption before bound.
+        let named = ["view", "edit", "admin"]
+            .map(|group| yaml.contains(&format!("\n  name: linesman-{group}\n")));
+        assert_eq!(named, [true, true, true], "{given}");
+        let bound = ["view", "edit", "admin"]
+            .map(|group| yaml.contains(&format!("\n  name: linesman:{group}\n")));
+        assert_eq!(bound, [true, edits, false], "{given}");
     }
     hub.stop().await;
 }

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use linesman::hub::audit::{Entry, chain};
 use linesman::hub::incident::Incident;
 use linesman::hub::running::By;
+use linesman::hub::safe_heals;
 use linesman::hub::store::postgres::Target;
 use linesman::hub::store::{Ended, Noted, Records, Share, Store};
 use linesman::wire::api::Order;
@@ -386,7 +387,7 @@ async fn the_git_hosts_keys_and_an_incident_are_the_same_everywhere() {
     .await;
     assert_eq!(a.hub.git_keys.served(), b.hub.git_keys.served());
     let (leading, other) = if leads(&a) { (&a, &b) } else { (&b, &a) };
-    let now = linesman::clock::parse_rfc3339("2026-01-02T03:04:05Z").unwrap();
+    let now = linesman::clock::now().truncate_to_millisecond();
     let incident = Incident {
         class: "BadImage".to_owned(),
         clusters: 8,
@@ -394,14 +395,18 @@ async fn the_git_hosts_keys_and_an_incident_are_the_same_everywhere() {
         since: now,
         until: now + time::Duration::minutes(10),
     };
-    for standing in [Some(incident), None] {
-        let text = standing.as_ref().map(Incident::text);
-        let noted = leading.hub.store.note(Noted::Incident, text).await;
-        noted.unwrap();
+    // As one that is gone left it: the one that leads goes on with it, and ends it.
+    let (text, store) = (incident.text(), &leading.hub.store);
+    store.note(Noted::Incident, Some(text)).await.unwrap();
+    let over = incident.until;
+    for (at, standing) in [(now, Some(incident)), (over, None)] {
+        safe_heals::look(&leading.hub, at).await;
+        assert_eq!(*leading.hub.incident.borrow(), standing);
         until("the other holds back, too", PATIENCE, async || {
             *other.hub.incident.borrow() == standing
         })
         .await;
     }
+    assert_eq!(store.noted(Noted::Incident).await.unwrap(), None);
     end([a, b]).await;
 }

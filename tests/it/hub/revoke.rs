@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use linesman::agent::enroll::stored::Join;
-use linesman::agent::fault::Faults;
+use linesman::agent::fault::{Boundary, Faults};
 use linesman::agent::link::LinkState;
 use linesman::hub::api::openapi::{Caller, operations};
 use linesman::keys::KeyPair;
-use linesman::secret::Secret;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -126,16 +124,8 @@ async fn a_revoked_cluster_is_adopted_again_with_keys_of_its_own_making() {
     let token = token_of(&answer);
     let (code, problem) = Agent::new(1).join(hub, "eu1", &token).await;
     assert_eq!((code, slug(&problem)), (403, "revoked"));
-    let join = Join {
-        token: Some(Secret::new(token)),
-        echoed: false,
-        hub: hub.hub.config.url.clone(),
-        hub_keys: Vec::new(),
-        ca: std::fs::read_to_string(hub.data().join("ca.crt")).unwrap(),
-        cluster: "eu1".parse().unwrap(),
-        proxy: None,
-    };
-    let second = world.agent_of(Faults::default(), Some(join)).await;
+    let join = Some(world.yaml(token));
+    let second = world.agent_of(Faults::default(), join).await;
     let new = world.identified(&second, &old).await;
     let own = second.identity.borrow().deploy.public().fingerprint();
     assert_ne!(own, deploy);
@@ -146,6 +136,29 @@ async fn a_revoked_cluster_is_adopted_again_with_keys_of_its_own_making() {
     assert_eq!(code, 200);
     let (code, problem) = hub.call("GET", path, "").signed_by(&old, 0).await;
     assert_eq!((code, slug(&problem)), (403, "revoked"));
+    world.hub.stop().await;
+}
+
+/// H17: a successor that was made and not yet told to the hub was in the same Secret, and is no way round the revocation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_successor_that_the_hub_never_heard_of_does_not_outlive_a_revocation() {
+    let world = World::new("revoke-next").await;
+    let (hub, old) = (&world.hub, KeyPair::from_seed(&[1; 32]));
+    let asked = json!({"identity": true});
+    let (code, wish) = hub.post("/v1/clusters/eu1/rotate", &asked).await;
+    assert_eq!(code, 200, "{wish}");
+    let (faults, made) = Faults::halting(Boundary::IdentityMade);
+    let killed = world.agent(faults).await;
+    timeout(PATIENCE, made.notified()).await.unwrap();
+    let next = killed.identity.borrow().next_identity.clone().unwrap();
+    drop(killed);
+    assert_eq!(hub.post(PATH, &json!({})).await.0, 200);
+    let (code, answer) = hub.post("/v1/clusters/eu1/join-tokens", &json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let join = Some(world.yaml(token_of(&answer)));
+    let second = world.agent_of(Faults::default(), join).await;
+    let new = world.identified(&second, &old).await;
+    assert_ne!(new.public(), next.public());
     world.hub.stop().await;
 }
 

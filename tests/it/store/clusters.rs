@@ -32,6 +32,7 @@ on_both! {
     of_a_clusters_join_tokens_the_newest_are_known,
     an_epoch_is_given_once,
     an_assignment_gets_a_number_a_content,
+    an_assignments_number_is_above_what_an_older_copy_of_the_records_gave,
     what_was_seen_only_rises,
     what_was_seen_by_a_clock_that_was_ahead_counts_for_nothing,
     who_joined_and_lives_is_on_the_roll,
@@ -382,14 +383,30 @@ async fn an_epoch_is_given_once(store: Store) {
     assert_eq!(epochs, (1..=50).collect());
 }
 
+/// Of an assignment that is made at [`at`] zero.
+const NUMBER: u64 = 1_790_000_000_000;
+
 async fn an_assignment_gets_a_number_a_content(store: Store) {
     let eu1 = cluster(&store, "eu1").await;
-    let of = |hash: &'static str| store.assignment_revision(&eu1.id, hash);
+    let of = |hash: &'static str| store.assignment_revision(&eu1.id, hash, at(0));
     let same = join_all((0..20).map(|_| of("a"))).await;
     let same: BTreeSet<u64> = same.into_iter().map(Result::unwrap).collect();
-    assert_eq!(same, [1].into());
-    assert_eq!((of("b").await.unwrap(), of("b").await.unwrap()), (2, 2));
-    assert_eq!(of("a").await.unwrap(), 3);
+    assert_eq!(same, [NUMBER].into());
+    let b = (of("b").await.unwrap(), of("b").await.unwrap());
+    assert_eq!(b, (NUMBER + 1, NUMBER + 1));
+    assert_eq!(of("a").await.unwrap(), NUMBER + 2);
+}
+
+/// How often the copy has counted, nobody knows; the clock has gone on.
+async fn an_assignments_number_is_above_what_an_older_copy_of_the_records_gave(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let mut numbers = Vec::new();
+    // The last one is by a clock that was set back.
+    for (hash, ms) in [("a", 0), ("b", 70_000), ("c", 70_000), ("d", 9)] {
+        let number = store.assignment_revision(&eu1.id, hash, at(ms)).await;
+        numbers.push(number.unwrap() - NUMBER);
+    }
+    assert_eq!(numbers, [0, 70_000, 70_001, 70_002]);
 }
 
 async fn what_was_seen_only_rises(store: Store) {

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use linesman::hub::githost::hostkeys::{Standing, TrustedKey};
-use linesman::hub::registration::{Redeemed, Refusal};
+use linesman::hub::registration::{Claim, Redeemed, Refusal};
 use linesman::hub::store::{
     ClusterKey, JoinToken, KeyKind, KeyState, Store, StoreError, TokenKind, UnknownAgent,
     UnknownReason,
@@ -19,6 +19,7 @@ on_both! {
     a_retired_identity_ends_with_its_time,
     a_deploy_key_belongs_to_one_cluster,
     a_cluster_has_a_bounded_number_of_keys,
+    a_repeated_join_brings_a_bounded_number_of_deploy_keys,
     a_lost_identity_is_recovered_by_the_deploy_key_once,
     an_expired_token_is_refused_by_the_time_of_the_claim,
     a_revoked_cluster_has_no_key_and_gets_none_without_a_token,
@@ -164,6 +165,25 @@ async fn a_cluster_has_a_bounded_number_of_keys(store: Store) {
         "{refused:?}"
     );
     assert_eq!(states(&store, &id, KeyKind::Identity).await.len(), 8);
+}
+
+async fn a_repeated_join_brings_a_bounded_number_of_deploy_keys(store: Store) {
+    let eu1 = cluster(&store, "eu1").await;
+    let (token, text) = join_token(&eu1, 1);
+    store.issue_join_token(token).await.unwrap();
+    let mut refused = Vec::new();
+    for seed in 101..130 {
+        let again = Claim {
+            deploy: public(seed),
+            ..claim(&text, "eu1", 1)
+        };
+        refused.extend(store.redeem(again, at(1)).await.err());
+    }
+    assert!(
+        refused.iter().all(|e| matches!(e, StoreError::Full(_))),
+        "{refused:?}"
+    );
+    assert_eq!(states(&store, &eu1.id, KeyKind::Deploy).await.len(), 8);
 }
 
 async fn a_lost_identity_is_recovered_by_the_deploy_key_once(store: Store) {

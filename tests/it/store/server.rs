@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use linesman::hub::audit::Durability;
 use linesman::hub::store::postgres::{Postgres, Target};
-use linesman::hub::store::{Share, Store};
-use linesman::wire::api::Policy;
+use linesman::hub::store::{Cluster, JoinToken, Share, Store};
+use linesman::wire::api::{AdoptionOptions, Policy, ScopeOptions};
 use tokio::time::timeout;
 
-use super::{Place, at, cluster};
+use super::{Place, at, cluster, join_token, new};
 use crate::postgres;
 use crate::wait::{until, until_some};
 
@@ -57,6 +57,86 @@ async fn a_newer_schema_is_refused_by_sqlite() {
 #[tokio::test]
 async fn a_newer_schema_is_refused_by_postgres() {
     a_newer_schema_is_refused_and_stays(Place::server().await).await;
+}
+
+async fn what_a_newer_build_said_of_an_adoption_hides_no_record(place: Place) {
+    let store = place.open().await;
+    let eu1 = cluster(&store, "eu1").await;
+    let (token, _) = join_token(&eu1, 1);
+    store.issue_join_token(token.clone()).await.unwrap();
+    for newer in [
+        r#"UPDATE cluster SET adoption = '{"later":1,"scope":{"namespaces":["shop"],"later":[]}}'"#,
+        r#"UPDATE join_token SET adoption = '{"later":1,"scope":{"namespaces":["shop"],"later":[]}}'"#,
+    ] {
+        place.execute(newer).await;
+    }
+    let adoption = AdoptionOptions {
+        scope: Some(ScopeOptions {
+            namespaces: vec!["shop".to_owned()],
+            strict: false,
+        }),
+        ..AdoptionOptions::default()
+    };
+    let id = token.id.clone();
+    let token = JoinToken {
+        adoption: adoption.clone(),
+        ..token
+    };
+    assert_eq!(store.join_token(&id).await.unwrap(), Some(token));
+    let eu1 = Cluster { adoption, ..eu1 };
+    assert_eq!(store.clusters(None, 10).await.unwrap(), [eu1]);
+}
+
+#[tokio::test]
+async fn what_a_newer_build_said_of_an_adoption_hides_no_record_of_sqlite() {
+    let place = Place::file("newer-adoption");
+    what_a_newer_build_said_of_an_adoption_hides_no_record(place).await;
+}
+
+#[tokio::test]
+async fn what_a_newer_build_said_of_an_adoption_hides_no_record_of_postgres() {
+    what_a_newer_build_said_of_an_adoption_hides_no_record(Place::server().await).await;
+}
+
+/// A newer replica brings the schema further while this one runs.
+#[tokio::test]
+async fn columns_of_a_newer_replica_break_no_statement_of_before() {
+    let place = Place::server().await;
+    let store = place.open().await;
+    let eu1 = cluster(&store, "eu1").await;
+    let (token, _) = join_token(&eu1, 1);
+    store.issue_join_token(token.clone()).await.unwrap();
+    // Often enough for each connection to have prepared them.
+    let read = async || {
+        for _ in 0..20 {
+            let known = store.cluster_by_id(&eu1.id).await.unwrap();
+            assert_eq!(known.as_ref(), Some(&eu1));
+            let known = store.join_token(&token.id).await.unwrap();
+            assert_eq!(known.as_ref(), Some(&token));
+        }
+    };
+    let create = async |of: &str| {
+        let mut failed = 0;
+        for n in 0..8 {
+            let created = store.create_cluster(new(&format!("{of}{n}")), at(1)).await;
+            failed += usize::from(created.is_err());
+        }
+        failed
+    };
+    read().await;
+    assert_eq!(create("a").await, 0);
+    place
+        .execute("ALTER TABLE cluster ADD COLUMN later TEXT; ALTER TABLE join_token ADD COLUMN later TEXT")
+        .await;
+    read().await;
+    // What a read has found, those that write know.
+    assert_eq!(create("b").await, 0);
+    place
+        .execute("ALTER TABLE cluster ADD COLUMN even_later TEXT")
+        .await;
+    // A transaction that finds it has no second try.
+    assert!(create("c").await <= 1);
+    read().await;
 }
 
 /// The server is asked what it does: a power cut cannot be made here.

@@ -2,13 +2,15 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use kube::runtime::events::EventType;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{Later, Rotating};
-use crate::agent::caller::Call;
+use crate::agent::caller::{Call, Caller};
 use crate::agent::facts;
 use crate::agent::fault::Boundary;
 use crate::agent::identity::{self, Identity};
+use crate::agent::link::LinkState;
 use crate::clock;
 use crate::keys::KeyPair;
 use crate::wire::api::Assignment;
@@ -84,8 +86,9 @@ impl Rotating {
         let answer = answer.context("tell the hub the next identity key")?;
         match (answer.status.as_u16(), answer.slug().as_str()) {
             (200..=299, _) => {}
-            // The answer to an earlier try was lost for so long that the hub has ended the old key since.
+            // The answer to an earlier try was lost for so long that the hub has ended the old key since; or the cluster was revoked.
             (403, "revoked" | "unknown-identity") => {
+                self.is_in_force(&identity).await?;
                 warn!("the hub has ended the identity key; going on with the next one");
             }
             (409, "key-known") => {
@@ -104,6 +107,28 @@ impl Rotating {
             .context("store the next identity key as the present one")?;
         info!(new = print, "identity key replaced; the line follows");
         self.context.faults.key(Boundary::IdentityPromoted).await;
+        Ok(())
+    }
+
+    /// Asks as the next identity, whose call is not one over the line of the present one. A key that the hub never heard of is no
+    /// successor: were it promoted, it would come back where an operator has revoked all that the cluster had.
+    async fn is_in_force(&self, identity: &Identity) -> Result<()> {
+        let keys = watch::channel(identity.clone().with_identity_promoted()).1;
+        let link = watch::channel(LinkState::Down {
+            since: clock::now(),
+            cause: "the next identity key has no line yet".to_owned(),
+            attempt: 0,
+            strange: false,
+        });
+        let caller = Caller::new(keys, self.joined.clone(), link.1).of(&self.heart);
+        let call = |base: String| Ok(Call::get(format!("{base}/assignment")));
+        let answer = caller.cluster(call).await;
+        let answer = answer.context("ask the hub with the next identity key")?;
+        anyhow::ensure!(
+            answer.status.is_success(),
+            "the hub has ended the identity key and does not take the next one: {}",
+            answer.refusal()
+        );
         Ok(())
     }
 }

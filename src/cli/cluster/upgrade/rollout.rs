@@ -8,7 +8,7 @@ use crate::cli::output::progress_line;
 use crate::hub::selector::Selector;
 use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
-use crate::wire::report::Phase;
+use crate::wire::report::{ConditionType, Phase, Status};
 
 /// In which order, and who is left out.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(super) struct Rollout {
     turns: Vec<ClusterName>,
     /// Nobody there could be waited for.
     away: Vec<ClusterName>,
+    /// Nothing would begin there, and those behind them would wait with it.
+    paused: Vec<ClusterName>,
 }
 
 impl Rollout {
@@ -24,16 +26,19 @@ impl Rollout {
         clusters.retain(|cluster| fits(cluster, selectors));
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         let there = |cluster: &ToldCluster| !waited || is_there(cluster);
-        let (turns, away): (Vec<_>, Vec<_>) = clusters.into_iter().partition(there);
+        let (there, away): (Vec<_>, Vec<_>) = clusters.into_iter().partition(there);
+        let held = |cluster: &ToldCluster| waited && is_paused(cluster);
+        let (paused, turns): (Vec<_>, Vec<_>) = there.into_iter().partition(held);
         let names = |clusters: Vec<ToldCluster>| clusters.into_iter().map(|c| c.name).collect();
         Self {
             turns: names(turns),
             away: names(away),
+            paused: names(paused),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.turns.is_empty() && self.away.is_empty()
+        self.turns.is_empty() && self.away.is_empty() && self.paused.is_empty()
     }
 
     /// Gives each cluster its turn; the first failure ends it.
@@ -51,14 +56,32 @@ impl Rollout {
                 )
             })?;
         }
-        if self.away.is_empty() {
+        let left_out = [
+            (&self.away, "they are not there"),
+            (
+                &self.paused,
+                "nothing begins there now (maintenance window, or heal: off)",
+            ),
+        ];
+        let left_out = left_out.iter().filter(|(names, _)| !names.is_empty());
+        let left_out = left_out.map(|(names, why)| {
+            let (count, names) = (names.len(), listed(names));
+            format!("{count} left out, for {why}: {names}")
+        });
+        let left_out: Vec<String> = left_out.collect();
+        if left_out.is_empty() {
             return Ok(());
         }
-        let (missing, away) = (self.away.len(), listed(&self.away));
-        let text = format!("{all} upgraded; {missing} left out, for they are not there: {away}");
-        let next = "run it again when they are back; see: linesman cluster list";
+        let text = format!("{all} upgraded; {}", left_out.join("; "));
+        let next = "run it again when they are back, or free to begin; see: linesman cluster list";
         Err(Failure::new(Code::Failed, text, next).into())
     }
+}
+
+/// Whether its agent begins nothing, by the word of the hub or of the cluster's owner.
+fn is_paused(cluster: &ToldCluster) -> bool {
+    let mut told = cluster.conditions.iter();
+    told.any(|c| c.kind == ConditionType::Paused && c.status == Status::True)
 }
 
 /// Whether an agent may answer now.
@@ -91,6 +114,7 @@ mod tests {
     use super::*;
     use crate::cli::cluster::wait;
     use crate::cli::exit;
+    use crate::wire::api::ToldCondition;
     use crate::wire::word::Word;
 
     fn cluster(name: &str, phase: Phase, stage: &str) -> ToldCluster {
@@ -126,12 +150,43 @@ mod tests {
             let expected = Rollout {
                 turns: names(turns),
                 away: names(away),
+                paused: Vec::new(),
             };
             assert_eq!(
                 Rollout::of(fleet(), &chosen, waited),
                 expected,
                 "{selectors:?}"
             );
+        }
+    }
+
+    /// It would keep those behind it waiting, each time anew: whatever its phase is, for a fault hides the window in it.
+    #[test]
+    fn a_cluster_where_nothing_begins_now_is_left_out_and_keeps_nobody_waiting() {
+        let paused = |status: Status| {
+            let mut cluster = cluster("eu1", Phase::Degraded, "prod");
+            cluster.conditions.push(ToldCondition {
+                kind: ConditionType::Paused.into(),
+                status: status.into(),
+                reason: "HealOff".to_owned(),
+                message: String::new(),
+                since: String::new(),
+            });
+            cluster
+        };
+        for (status, waited, turns, held) in [
+            (Status::True, true, &["us1"][..], &["eu1"][..]),
+            (Status::False, true, &["eu1", "us1"], &[]),
+            // A wish that is withdrawn is nothing to wait for.
+            (Status::True, false, &["eu1", "us1"], &[]),
+        ] {
+            let expected = Rollout {
+                turns: names(turns),
+                away: Vec::new(),
+                paused: names(held),
+            };
+            let fleet = vec![cluster("us1", Phase::Healthy, "prod"), paused(status)];
+            assert_eq!(Rollout::of(fleet, &[], waited), expected, "{status:?}");
         }
     }
 
@@ -151,6 +206,7 @@ mod tests {
         let rollout = Rollout {
             turns: names(&["a", "b", "c", "d"]),
             away: names(&["e"]),
+            paused: Vec::new(),
         };
         let mut asked = Vec::new();
         let ended = rollout.run(async |name| {
@@ -174,11 +230,13 @@ mod tests {
         let rollout = Rollout {
             turns: names(&["a"]),
             away: names(&["e", "f"]),
+            paused: names(&["g"]),
         };
         let error = rollout.run(async |_| Ok(())).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "1 upgraded; 2 left out, for they are not there: e, f"
+            "1 upgraded; 2 left out, for they are not there: e, f; 1 left out, for nothing begins there now (maintenance \
+             window, or heal: off): g"
         );
     }
 }

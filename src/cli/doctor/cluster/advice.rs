@@ -46,7 +46,7 @@ pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> Stri
         }
         ConditionType::Synced => format!("see what the engine says: {}", roots(view)),
         ConditionType::ChildrenReady => format!("mend the catalog: see {}", children(view)),
-        ConditionType::Guarded if reason == "Missing" => {
+        ConditionType::Guarded if matches!(reason, "Missing" | "Altered") => {
             format!("see what is being mended: linesman heal list {name}")
         }
         ConditionType::Guarded => {

@@ -8,10 +8,11 @@ use axum::extract::{Request, State};
 
 use super::super::problem::{Problem, Slug};
 use super::super::{body, remote, request_id};
-use super::{bounded_build, deploy_public, proves, unproven};
+use super::{bounded_build, deploy_public, paced, proves, unproven};
 use crate::clock;
 use crate::hub::adoption::copy;
 use crate::hub::audit::{Entry, Verdict};
+use crate::hub::pace::Act;
 use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
 use crate::hub::store::records::Redemption;
 use crate::hub::store::{Cluster, KeyKind, KeyState, UnknownReason, patience};
@@ -46,6 +47,7 @@ pub(super) async fn join(
     patience::judged();
     let joined = hub.work.spawn(patience::carried(async move {
         let _place = place;
+        known_again(&work, claim.identity).await?;
         let joined = redeem(&work, claim, id).await?;
         let (renewing, cluster) = (work.clone(), joined.cluster.id.clone());
         // What the owner applied is in force now. The agent does not wait for the commit.
@@ -102,6 +104,16 @@ fn claim(
     })
 }
 
+/// A key that is in force joins again at the pace of new keys: each time is on record, and may bring a deploy key.
+async fn known_again(hub: &Hub, identity: Public) -> Result<(), Problem> {
+    let print = identity.fingerprint();
+    let known = hub.store.cluster_key_by_fingerprint(&print).await?;
+    match known.filter(|key| key.state.is_valid()) {
+        Some(key) => paced(hub, &key.cluster_id, Act::Key),
+        None => Ok(()),
+    }
+}
+
 async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignment, Problem> {
     let fingerprint = claim.identity.fingerprint();
     let addr = claim.addr.clone();
@@ -132,7 +144,7 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
                 .await?;
             hub.presence.heard(&cluster.id, now, false);
             if !repeated {
-                end_former_line(hub, &cluster).await?;
+                end_former(hub, &cluster).await?;
             }
             Ok(assignment::of(hub, &cluster).await?)
         }
@@ -183,8 +195,8 @@ fn listed(refusal: Refusal) -> Option<UnknownReason> {
     }
 }
 
-/// A line that the cluster's former identity holds ends with the join of the new one.
-async fn end_former_line(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
+/// What the cluster's former identity has open at this replica ends with the join of the new one: a line, and orders by HTTPS.
+async fn end_former(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
     let keys = hub.store.cluster_keys(&cluster.id).await?;
     let replaced = keys
         .iter()
@@ -192,6 +204,7 @@ async fn end_former_line(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
     if replaced {
         hub.tunnels
             .close(&cluster.name, Code::Revoked, "another key has joined");
+        hub.orders.end(&cluster.name);
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ pub(super) async fn orders(
     if registration::is_revoked(&hub.store.cluster_keys(&cluster.id).await?) {
         return Err(AuthError::Revoked.into());
     }
-    let waiting = present(&hub, &cluster).await?;
+    let waiting = present(&hub, &cluster.id).await?;
     let state = Stream {
         hub,
         cluster,
@@ -117,7 +117,7 @@ impl Stream {
         match received {
             Ok(Ok(order)) => Some(order),
             Ok(Err(RecvError::Lagged(_))) => {
-                let present = present(&self.hub, &self.cluster);
+                let present = present(&self.hub, &self.cluster.id);
                 self.waiting = timeout(STATE, present).await.ok()?.ok()?;
                 self.waiting.pop_front()
             }
@@ -134,15 +134,20 @@ impl Stream {
     }
 }
 
-/// All that an agent has to know when it begins to listen.
-async fn present(hub: &Hub, cluster: &Cluster) -> Result<VecDeque<Order>, Problem> {
-    let assignment = assignment::of(hub, cluster).await?;
+/// All that an agent has to know when it begins to listen, by the record as it is now: one that was read before may have other
+/// labels.
+async fn present(hub: &Hub, id: &str) -> Result<VecDeque<Order>, Problem> {
+    let cluster = hub.store.cluster_by_id(id).await?;
+    let Some(cluster) = cluster.filter(|c| c.removed_at.is_none()) else {
+        return Ok(VecDeque::from([Order::Removed]));
+    };
+    let assignment = assignment::of(hub, &cluster).await?;
     let mut orders = VecDeque::from([
         Order::Beat,
         Order::Assignment {
             revision: assignment.revision,
         },
-        grants::subjects(hub, cluster).await?,
+        grants::subjects(hub, &cluster).await?,
     ]);
     match git::head(&hub.catalog.repo, &hub.catalog.branch).await {
         Ok(Some(revision)) => orders.push_back(Order::CatalogHead { revision }),

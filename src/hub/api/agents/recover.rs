@@ -111,6 +111,10 @@ async fn judge(hub: &Hub, claim: &Claim) -> Result<Assignment, Problem> {
         );
         unknown::claimed(hub, claimed, UnknownReason::UnknownIdentity, &claim.remote).await;
     }
+    // Also where its deploy key is not known: the agent gets another with that identity.
+    if let (Recovery::Repeat, Some(cluster)) = (verdict, &cluster) {
+        return Ok(assignment::of(hub, cluster).await?);
+    }
     let (Some(cluster), Some(deploy)) = (&cluster, &deploy) else {
         // A cluster that is known, with a key that is not: both of its keys are lost.
         if let (Recovery::Unknown { genuine: true }, Some(cluster)) = (verdict, &cluster) {

@@ -57,6 +57,41 @@ fn a_lost_identity_is_recovered_by_a_deploy_key_of_the_same_cluster_alone() {
     assert_eq!(judged(&|l| l.cluster = None, &removed), Recovery::Removed);
 }
 
+/// An agent that joined anew with a deploy key that was revoked has to hear that its identity is in force.
+#[test]
+fn an_identity_in_force_is_known_whatever_became_of_the_deploy_key() {
+    let cluster = Cluster {
+        incarnation: Some("uid-1".to_owned()),
+        ..cluster()
+    };
+    let judged = |identity: &ClusterKey, deploy: Option<&ClusterKey>, incarnation: &str| {
+        recover(Lost {
+            cluster: Some(&cluster),
+            incarnation,
+            identity: Some(identity),
+            deploy,
+            revoked: false,
+            allowed: false,
+            wait: Some(Duration::SECOND),
+        })
+    };
+    let own = key("c1", KeyKind::Identity, 1, KeyState::Active);
+    let revoked = key("c1", KeyKind::Deploy, 2, KeyState::Revoked);
+    let stranger = key("c2", KeyKind::Deploy, 2, KeyState::Active);
+    for deploy in [None, Some(&revoked), Some(&stranger)] {
+        assert_eq!(judged(&own, deploy, "uid-1"), Recovery::Repeat);
+        let elsewhere = judged(&own, deploy, "uid-2");
+        assert_eq!(elsewhere, Recovery::Unknown { genuine: false });
+        for other in [
+            key("c2", KeyKind::Identity, 1, KeyState::Active),
+            key("c1", KeyKind::Identity, 1, KeyState::Revoked),
+        ] {
+            let verdict = judged(&other, deploy, "uid-1");
+            assert_eq!(verdict, Recovery::Unknown { genuine: true }, "{other:?}");
+        }
+    }
+}
+
 #[test]
 fn a_recovery_is_repeated_for_its_own_key_and_for_no_other() {
     let cluster = Cluster {

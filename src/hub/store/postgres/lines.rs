@@ -1,6 +1,6 @@
 //! The audit's lines as the database writes them.
 
-use sqlx::PgConnection;
+use super::Connection;
 
 /// A column as JSON; nothing is `null`.
 macro_rules! column {
@@ -29,6 +29,6 @@ const LINES: &str = concat!(
     clippy::unused_async,
     reason = "SQLite asks its copy which columns it has"
 )]
-pub(super) async fn statement(_: &mut PgConnection) -> Result<&'static str, sqlx::Error> {
+pub(super) async fn statement(_: &mut Connection) -> Result<&'static str, sqlx::Error> {
     Ok(LINES)
 }

@@ -15,15 +15,14 @@ use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _, TryStreamE
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo,
 };
-use sqlx::{
-    ConnectOptions as _, Connection as _, Either, Error, Execute, Executor, Postgres as Db, SqlStr,
-};
+use sqlx::{ConnectOptions as _, Either, Error, Execute, Executor, Postgres as Db, SqlStr};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::CONNECT;
+use super::connection::{Connection, Schema};
 
 /// A connection that was idle for longer is tried before it is used.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
@@ -80,28 +79,29 @@ impl fmt::Debug for Pool {
 struct Kept {
     options: PgConnectOptions,
     wants: Wants,
+    schema: Schema,
     /// It is told that another server answers.
     told: AtomicBool,
     places: Arc<Semaphore>,
     /// And since when.
-    idle: Mutex<VecDeque<(PgConnection, Instant)>>,
+    idle: Mutex<VecDeque<(Connection, Instant)>>,
     /// Each ends within [`PING`].
     returning: TaskTracker,
 }
 
 /// A connection, to be given back by dropping it.
 pub(super) struct Lent {
-    connection: Option<PgConnection>,
-    /// A transaction may be open.
-    open: bool,
+    connection: Option<Connection>,
     kept: Arc<Kept>,
     place: Option<OwnedSemaphorePermit>,
 }
 
-pub(super) fn pool(most: u32, wants: Wants, options: PgConnectOptions) -> Pool {
+/// `schema` is of all pools of a database.
+pub(super) fn pool(most: u32, wants: Wants, options: PgConnectOptions, schema: &Schema) -> Pool {
     Pool(Arc::new(Kept {
         options,
         wants,
+        schema: schema.clone(),
         told: AtomicBool::new(false),
         places: Arc::new(Semaphore::new(most as usize)),
         idle: Mutex::default(),
@@ -110,15 +110,15 @@ pub(super) fn pool(most: u32, wants: Wants, options: PgConnectOptions) -> Pool {
 }
 
 impl Kept {
-    fn idle(&self) -> MutexGuard<'_, VecDeque<(PgConnection, Instant)>> {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<(Connection, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connection(&self) -> Result<PgConnection, Error> {
+    async fn connection(&self) -> Result<Connection, Error> {
         let idle = self.idle().pop_front();
         if let Some((mut connection, since)) = idle {
-            let answers = since.elapsed() <= TRUSTED_IDLE
-                || matches!(timeout(PING, connection.ping()).await, Ok(Ok(())));
+            let answers = (since.elapsed() <= TRUSTED_IDLE && connection.is_current())
+                || matches!(timeout(PING, connection.ready()).await, Ok(Ok(())));
             if answers {
                 return Ok(connection);
             }
@@ -127,7 +127,7 @@ impl Kept {
             match timeout(FRESH, self.made()).await {
                 Ok(Ok(Some(made))) => {
                     self.told.store(false, Ordering::Relaxed);
-                    return Ok(made);
+                    return Ok(Connection::new(made, &self.schema));
                 }
                 Ok(Ok(None)) => {
                     if !self.told.swap(true, Ordering::Relaxed) {
@@ -168,7 +168,6 @@ impl Pool {
             let place = place.map_err(|_| Error::PoolClosed)?;
             Ok(Lent {
                 connection: Some(self.0.connection().await?),
-                open: false,
                 kept: self.0.clone(),
                 place: Some(place),
             })
@@ -195,9 +194,9 @@ impl Lent {
 }
 
 impl Deref for Lent {
-    type Target = PgConnection;
+    type Target = Connection;
 
-    fn deref(&self) -> &PgConnection {
+    fn deref(&self) -> &Connection {
         self.connection
             .as_ref()
             .expect("it is there until it is dropped")
@@ -205,7 +204,7 @@ impl Deref for Lent {
 }
 
 impl DerefMut for Lent {
-    fn deref_mut(&mut self) -> &mut PgConnection {
+    fn deref_mut(&mut self) -> &mut Connection {
         self.connection
             .as_mut()
             .expect("it is there until it is dropped")
@@ -217,20 +216,14 @@ impl Drop for Lent {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
-        let (kept, open, place) = (self.kept.clone(), self.open, self.place.take());
+        let (kept, place) = (self.kept.clone(), self.place.take());
         // Without a runtime nobody will ask for it again.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
         let returning = async move {
-            let back = async {
-                if open {
-                    sqlx::raw_sql("ROLLBACK").execute(&mut connection).await?;
-                }
-                connection.ping().await
-            };
             // One that is lost is not closed by a word to the server: that would wait for its answer.
-            if matches!(timeout(PING, back).await, Ok(Ok(()))) {
+            if matches!(timeout(PING, connection.back()).await, Ok(Ok(()))) {
                 kept.idle().push_back((connection, Instant::now()));
             }
             drop(place);

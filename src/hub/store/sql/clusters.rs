@@ -4,6 +4,7 @@ use sqlx::FromRow;
 use time::{Duration, OffsetDateTime};
 
 use super::{Connection, Database, corrupt, db, from_json, from_ms, to_json, to_ms};
+use crate::hub::store::records::adoption::adoption;
 use crate::hub::store::{Cluster, EndedAccess, Joined, NewClusterRow, Result, StoreError};
 use crate::wire::api::{EngineKind, GitRoute, Policy};
 use crate::wire::id::ClusterName;
@@ -61,7 +62,7 @@ impl Row {
             catalog_path: self.catalog_path,
             git_route: route(&self.git_route),
             git_no_route: self.git_no_route,
-            adoption: from_json(DOING, &self.adoption)?,
+            adoption: adoption(&self.adoption).map_err(corrupt(DOING))?,
             policy: from_json(DOING, &self.policy)?,
             desired_image: self.desired_image,
             image_wish: self.image_wish.unsigned_abs(),
@@ -324,7 +325,12 @@ impl Database {
         write.commit(DOING).await
     }
 
-    pub async fn assignment_revision(&self, cluster_id: &str, hash: &str) -> Result<u64> {
+    pub async fn assignment_revision(
+        &self,
+        cluster_id: &str,
+        hash: &str,
+        now: OffsetDateTime,
+    ) -> Result<u64> {
         const DOING: &str = "count up an assignment's revision";
         let known: Option<(i64, String)> = sqlx::query_as(
             "SELECT assignment_revision, assignment_hash FROM cluster WHERE id = $1",
@@ -340,11 +346,13 @@ impl Database {
         }
         let mut write = self.begin_row(DOING).await?;
         sqlx::query(
-            "UPDATE cluster SET assignment_revision = assignment_revision + 1, assignment_hash = $1
+            "UPDATE cluster SET assignment_hash = $1, assignment_revision =
+               CASE WHEN assignment_revision < $3 THEN $3 ELSE assignment_revision + 1 END
              WHERE id = $2 AND assignment_hash <> $1",
         )
         .bind(hash)
         .bind(cluster_id)
+        .bind(to_ms(now))
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;

@@ -4,10 +4,11 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::{
-    Connection, Database, clusters, db, from_json, from_ms, hash32, keys, reports, to_json, to_ms,
+    Connection, Database, clusters, corrupt, db, from_ms, hash32, keys, reports, to_json, to_ms,
 };
 use crate::hub::registration::{self, Claim, Deploy, Known, Redeemed, Refusal, Verdict};
 use crate::hub::store::records::Redemption;
+use crate::hub::store::records::adoption::adoption;
 use crate::hub::store::{Cluster, JoinToken, KeyKind, Result, StoreError, TokenKind};
 
 /// Join tokens of one cluster that are known: the newest of them.
@@ -41,7 +42,7 @@ impl Row {
                 _ => TokenKind::Join,
             },
             new_cluster: self.new_cluster,
-            adoption: from_json(DOING, &self.adoption)?,
+            adoption: adoption(&self.adoption).map_err(corrupt(DOING))?,
             issued_by: self.issued_by,
             expires_at: from_ms(self.expires_at),
             redeemed: self.redeemed_at.map(|at| Redemption {
@@ -163,6 +164,8 @@ impl Database {
             }
             (Verdict::Repeat(deploy), Some(_), Some(owner)) => {
                 if deploy == Deploy::Register {
+                    // No token is spent for it: it counts like any other that an agent brings.
+                    keys::make_room(&mut write.tx, &owner.id, KeyKind::Deploy).await?;
                     keys::put(&mut write.tx, &owner.id, KeyKind::Deploy, claim.deploy, now).await?;
                     write.commit(DOING).await?;
                 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::super::slug;
+use super::super::support::token_of;
 use super::world::{PATIENCE, World, cluster};
 use crate::wait::until_some;
 
@@ -125,6 +126,30 @@ async fn a_cluster_that_lost_both_keys_is_shown_and_not_recovered() {
     assert!(text.contains("linesman cluster readopt eu1"), "{text}");
     let own = world.in_force("identity").await;
     assert_eq!(own, [KeyPair::from_seed(&[1; 32]).public().fingerprint()]);
+    world.hub.stop().await;
+}
+
+/// H14, H17: the identity lost, and the deploy key that is left revoked: new YAML is the way back, and with the new identity the
+/// agent gets another deploy key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_whose_identity_is_lost_and_whose_deploy_key_was_revoked_is_adopted_again() {
+    let world = World::new("recover-readopt").await;
+    let old = KeyPair::from_seed(&[1; 32]);
+    let deploy = KeyPair::from_seed(&[101; 32]);
+    let path = "/v1/clusters/eu1/revoke";
+    assert_eq!(world.hub.post(path, &json!({})).await.0, 200);
+    world.secrets.delete();
+    let keys = world.secrets.rescued(Some(deploy.clone())).await;
+    assert!(keys.lost && keys.deploy.public() == deploy.public());
+    let path = "/v1/clusters/eu1/join-tokens";
+    let (code, answer) = world.hub.post(path, &json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let join = Some(world.yaml(token_of(&answer)));
+    let agent = world.agent_of(Faults::default(), join).await;
+    let new = world.identified(&agent, &old).await;
+    assert_eq!(new.public(), keys.identity.public());
+    let former = deploy.public().fingerprint();
+    world.settled(&agent, &former).await;
     world.hub.stop().await;
 }
 

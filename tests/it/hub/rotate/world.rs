@@ -19,6 +19,7 @@ use linesman::clock;
 use linesman::keys::{KeyPair, Public};
 use linesman::lifetime::hearts::Hearts;
 use linesman::manifests::{EngineNamespaces, scope::Extent};
+use linesman::secret::Secret;
 use linesman::ssh::{Head, ProbeError};
 use linesman::wire::api::{AgentBuild, Assignment, CatalogRef};
 use serde_json::{Value, json};
@@ -190,6 +191,19 @@ impl World {
             failed,
             line: link,
             _tasks: tasks,
+        }
+    }
+
+    /// What YAML with this token brings.
+    pub(in crate::hub) fn yaml(&self, token: String) -> Join {
+        Join {
+            token: Some(Secret::new(token)),
+            echoed: false,
+            hub: self.hub.hub.config.url.clone(),
+            hub_keys: Vec::new(),
+            ca: std::fs::read_to_string(self.hub.data().join("ca.crt")).unwrap(),
+            cluster: cluster(),
+            proxy: None,
         }
     }
 

@@ -101,13 +101,28 @@ pub(in crate::hub::api::clusters) async fn default_registry(
         Ok(set.await?.then_some(images))
     });
     let images = set.await?;
-    // Agents that do not listen now hear of it when they begin to.
+    // It is in force by now, and to tell thousands of agents takes longer than whoever asked can wait.
+    let telling = hub.clone();
+    hub.work.spawn(async move {
+        let all = tell_all(&telling);
+        telling.stop.run_until_cancelled(all).await;
+    });
+    Ok(Json(of_all(images)))
+}
+
+/// Tells each agent that listens of its assignment; those that do not listen now hear it when they begin to.
+async fn tell_all(hub: &Hub) {
     for name in hub.orders.listening() {
-        if let Some(cluster) = hub.store.cluster(&name).await? {
-            pause::announce(&hub, &cluster).await?;
+        let told = async {
+            if let Some(cluster) = hub.store.cluster(&name).await? {
+                pause::announce(hub, &cluster).await?;
+            }
+            Ok::<(), Problem>(())
+        };
+        if let Err(problem) = told.await {
+            tracing::error!(cluster = %name, error = problem.detail, "tell of another image registry");
         }
     }
-    Ok(Json(of_all(images)))
 }
 
 /// What the hub says for all of them.
