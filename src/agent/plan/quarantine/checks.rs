@@ -41,7 +41,7 @@ fn until(
 }
 
 /// Whether what was said `at` that time is the word of the Pod that leads now. Leases are listed once a minute: where the one that is
-/// known is of a Pod that is gone, the youngest leads by now, or is about to.
+/// known is of a Pod that is gone, the youngest leads by now, or is about to; but who was seen to hold it later led when that was said.
 fn is_of_leader(observed: &Observed, controller: &str, lease: &Lease, at: OffsetDateTime) -> bool {
     let holder = observed.pods.get(&lease.holder);
     if let Some(pod) = holder.filter(|pod| !pod.deleting) {
@@ -53,7 +53,7 @@ fn is_of_leader(observed: &Observed, controller: &str, lease: &Lease, at: Offset
     let youngest = pods_of(observed, controller)
         .filter_map(|pod| pod.running)
         .max();
-    youngest.is_some_and(|running| running <= at)
+    lease.seen < at && youngest.is_some_and(|running| running <= at)
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ struct Led {
     deleting: bool,
     /// Before now.
     renewed: i64,
+    /// When the Lease was looked at.
+    seen: i64,
 }
 
 const LED: Led = Led {
@@ -22,6 +24,7 @@ const LED: Led = Led {
     holder: NAME,
     deleting: false,
     renewed: 0,
+    seen: 20,
 };
 
 fn led(runs: i64, acquired: Option<i64>) -> Led {
@@ -32,12 +35,13 @@ fn led(runs: i64, acquired: Option<i64>) -> Led {
     }
 }
 
-/// The Lease is of another Pod, which is no more.
-fn gone(runs: i64) -> Led {
+/// The Lease was last seen to be of another Pod, which is no more.
+fn gone(runs: i64, seen: i64) -> Led {
     let holder = "gone";
     Led {
         runs,
         holder,
+        seen,
         ..LED
     }
 }
@@ -73,7 +77,7 @@ fn put_off_by(words: &str, led: &Led) -> i64 {
         holder: led.holder.to_owned(),
         acquired: led.acquired.map(after),
         renewed: now - Duration::seconds(led.renewed),
-        seen: now,
+        seen: after(led.seen),
     };
     observed.leases.insert(NAME.to_owned(), lease);
     let owed = now - Duration::seconds(15);
@@ -104,9 +108,11 @@ fn only_the_word_of_the_pod_that_leads_puts_an_answer_off() {
         ("it began to lead in that second", led(-10, Some(0)), true),
         ("it leads since then", led(-10, Some(1)), false),
         ("it leads since nobody knows when", led(-10, None), true),
-        ("the Lease is of a Pod that is gone", gone(-10), true),
-        ("the new one ran in that second", gone(0), true),
-        ("the new one ran later", gone(1), false),
+        ("the Lease was of a Pod that is gone", gone(-10, -1), true),
+        ("that Pod held it then", gone(-10, 0), false),
+        ("that Pod held it later", gone(-10, 20), false),
+        ("the new one ran in that second", gone(0, -1), true),
+        ("the new one ran later", gone(1, -1), false),
         ("it ends", ends(), false),
         ("it renewed the Lease", renewed(180), true),
         ("it does not renew it", renewed(181), false),
