@@ -187,13 +187,11 @@ fn no_session_ends_with_four() {
 #[test]
 fn a_hub_that_is_not_there_ends_with_seven() {
     let home = Home::new();
-    // A port that was just free: nobody listens on it.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    home.session(&format!("https://127.0.0.1:{port}"), "lmt1.a.b", None);
+    // A port that is taken, so that no other test gets it, and on which nobody listens.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let hub = format!("https://{}", taken.local_addr().unwrap());
+    home.session(&hub, "lmt1.a.b", None);
     home.run(&["cluster", "list"])
         .fails(7, "no connection to the hub");
     home.run(&["cluster", "wait", "eu1"])

@@ -82,12 +82,12 @@ pub async fn start(
     let writer = replica.as_ref().map(|own| own.record.id.clone());
     let said = watch::Sender::new(Arc::new(said));
     let (audit, chain) = audit::start(store.clone(), &id, said.subscribe(), writer).await?;
-    let incident = safe_heals::standing(&store).await?;
     let hub = Hub {
         id,
         replica,
         peers,
         started: now,
+        incident: safe_heals::standing(&store).await?,
         lookups: Lookups::new(store.clone()),
         store,
         tunnels,
@@ -102,7 +102,6 @@ pub async fn start(
         notices: notify::Ended::default(),
         presence: Presence::default(),
         paces: crate::hub::pace::Paces::default(),
-        incident,
         tls,
         metrics: crate::telemetry::HubMetrics::default(),
         oidc: config.oidc.clone().map(Provider::new),
