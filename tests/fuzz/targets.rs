@@ -7,13 +7,14 @@ use http::Request;
 use http::request::Parts;
 use linesman::hub::proxy::exit::{Exit, Framing};
 use linesman::hub::proxy::rewrite::{self, Outgoing};
-use linesman::keys::Public;
+use linesman::keys::{KeyPair, Public};
 use linesman::kubeapi::message::{self, Scanner};
 use linesman::kubeapi::{headers, path};
 use linesman::ssh::known_hosts::KnownHosts;
 use linesman::tunnel::handshake;
 use linesman::tunnel::session::{Config, Role, Session};
 use linesman::tunnel::websocket::{self, Broken, Reader, Received};
+use linesman::wire::api::{AgentBuild, HubKey};
 use linesman::wire::frame::{self, Class, Code, Goaway, Kind};
 use linesman::yaml;
 
@@ -172,12 +173,32 @@ pub(super) fn exit(data: &[u8]) {
     assert_eq!(whole, code(1));
 }
 
-/// A HELLO from anyone: read, and refused, for its signature is never that of the key.
+/// What either end hears of the other before it knows it, from anyone: read, and refused where it has a signature, for that is never the
+/// key's.
 pub(super) fn handshake(data: &[u8]) {
     drop(handshake::read_hello(data));
     let refused =
         handshake::check_hello(b"challenge", data, Public([7; 32]), "hub", &["hub.example"]);
     assert!(refused.is_err());
+    let keys = [HubKey {
+        kid: "1".to_owned(),
+        key: Public([7; 32]).to_base64(),
+        not_after: None,
+    }];
+    assert!(handshake::check_welcome(b"hello", data, &keys, 0).is_err());
+    let agent = handshake::Agent {
+        cluster: &"eu1".parse().unwrap(),
+        identity: &KeyPair::from_seed(&[9; 32]),
+        hub: "hub",
+        host: "hub.example",
+        nonce: [3; 32],
+        instance: "1",
+        resumes: None,
+        cap: None,
+        build: &AgentBuild::default(),
+        keyset: &keys,
+    };
+    drop(handshake::hello(data, &agent));
 }
 
 /// `known_hosts` of any content: read or refused, and asked about a host.
