@@ -295,14 +295,8 @@ fn briefly<T>(verb: impl Future<Output = Result<T>>) -> Result<T> {
 
 fn until_interrupted<T>(runtime: Runtime, verb: impl Future<Output = Result<T>>) -> Result<T> {
     // First, so that it listens before the verb does anything.
-    let interrupted = interrupt::listen()?;
-    to_the_end(runtime, async {
-        tokio::select! {
-            biased;
-            Ok(()) = interrupted => Err(exit::Failure::interrupted().into()),
-            result = verb => result,
-        }
-    })
+    let interrupt = interrupt::listen()?;
+    to_the_end(runtime, interrupt.ends(verb))
 }
 
 /// Runs it, and lets go of what hangs behind it: the runtime's own end would wait for that without limit.

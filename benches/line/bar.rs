@@ -1,4 +1,4 @@
-//! What the line has to hold, by the acceptance (L13, L15, L16, L23, L24, L27, L33, L52, L53): a bar a figure, compared in the table.
+//! What the line has to hold, by the acceptance (L13, L15, L16, L23, L24, L27, L33, L52, L53, H48): a bar a figure, compared in the table.
 
 use crate::suite::Kind;
 

@@ -17,7 +17,6 @@ use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
 use super::plan::displaced::{self, Item};
 use super::plan::history::Outcome;
-use super::plan::project::lease_of;
 use super::plan::quarantine::root::astray;
 use super::plan::state::Saved;
 use super::plan::{Action, Observed, Step, argocd, project};
@@ -95,7 +94,7 @@ impl Hands<'_> {
             }
             Action::Release => self.release(id, saved, &mut kept, &mut told).await,
             Action::Restore => self.restore(id, saved, &mut kept).await,
-            Action::FreeLease { uid } => self.free_lease(id, uid).await,
+            Action::FreeLease { name, uid } => self.free_lease(&id.namespace, name, uid).await,
             Action::Lock => {
                 let none = json!({"metadata": {"annotations": {ALLOW_DELETE: null}}});
                 self.merge(id, &none, GUARD).await
@@ -335,19 +334,18 @@ impl Hands<'_> {
     }
 
     /// A controller's Pods then choose a leader anew.
-    async fn free_lease(&self, id: &ObjectId, uid: &str) -> Result<Outcome> {
-        let leases: Api<Lease> = Api::namespaced(self.kube.clone(), &id.namespace);
-        let name = lease_of(&id.name);
+    async fn free_lease(&self, namespace: &str, name: &str, uid: &str) -> Result<Outcome> {
+        let leases: Api<Lease> = Api::namespaced(self.kube.clone(), namespace);
         let params = DeleteParams::default().preconditions(Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: None,
         });
-        match leases.delete(&name, &params).await_at_most(CALL).await {
+        match leases.delete(name, &params).await_at_most(CALL).await {
             Ok(_) => {}
             Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
             Err(refused) => return Err(anyhow!(refused).context(format!("delete Lease {name}"))),
         }
-        self.view.forget_lease(&id.name);
+        self.view.forget_lease(name);
         Ok(Outcome::Done)
     }
 

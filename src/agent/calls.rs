@@ -1,7 +1,6 @@
 //! The agent's calls to the API server: each with a deadline, repeated for less than a second, and what becomes of them, for the
 //! gate: counted where they are sent, and `/readyz` beside them.
 
-use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -9,13 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use futures_util::Stream;
 use http::{Method, Request, Response};
-use kube::api::Api;
 use kube::client::{Body, ClientBuilder, retry::RetryPolicy};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch_objects};
-use serde::de::DeserializeOwned;
 use tokio::time::{Instant, Sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower::buffer::BufferLayer;
@@ -26,9 +20,11 @@ use super::plan::server::{Call, Calls as Tally, Gate};
 use crate::clock;
 
 mod timely;
+mod watches;
 
 pub(super) use timely::LIMIT;
 use timely::{Late, Timely};
+pub(super) use watches::{named, object, watched};
 
 /// Between two questions to `/readyz`; where it said nothing good, the shorter one.
 const ASK: Duration = Duration::from_secs(30);
@@ -40,11 +36,6 @@ const ANSWER: Duration = Duration::from_secs(5);
 const AGAIN: u32 = 3;
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(300);
-/// So many seconds the server is asked to let a watch of [`watched`] last. One that says nothing for 5 s more hangs on a connection that
-/// is dead, and the next one goes on where it stopped (`next_with_idle_timeout` of kube-runtime): with its usual 290 s, what people
-/// change would be heard five minutes late. A time limit for the connection itself would do without the server's word, and end each
-/// watch of a server that sends no bookmarks as an error, after which kube-runtime waits for up to 30 s.
-const LASTS: u32 = 60;
 /// Calls that wait for their turn at the connection.
 const QUEUE: usize = 256;
 
@@ -135,17 +126,6 @@ impl<S> Layer<S> for Calls {
             calls: self.clone(),
         }
     }
-}
-
-/// The objects of `api` that `only` selects, as they are and as they become.
-pub(super) fn watched<K>(
-    api: Api<K>,
-    only: watcher::Config,
-) -> impl Stream<Item = Result<Event<K>, watcher::Error>> + Send
-where
-    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    watch_objects(api, only.timeout(LASTS)).default_backoff()
 }
 
 /// Whether it is a watch, whose answer lasts.

@@ -1,5 +1,6 @@
 //! Keeps the bindings in the namespaces that the owner's `ConfigMap` `linesman-scope` names. The list, the namespaces and
-//! the bindings are watched: one that appears is covered at once, one that leaves the list is left at once.
+//! the bindings are watched: one that appears is covered at once, one that leaves the list is left at once. Where a watch hears nothing
+//! that is so a minute later for the list, and five for the rest ([`named`], [`watched`]).
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::calls::watched;
+use super::calls::{named, watched};
 use super::engine::MANAGER;
 use super::enroll;
 use super::gate::Covered;
@@ -83,9 +84,8 @@ impl Covering {
 
     fn events(&self) -> SelectAll<BoxStream<'static, Result<News, Error>>> {
         let kube = &self.context.kube;
-        let named = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
         let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), &self.context.namespace);
-        let maps = watched(maps, named(SCOPE));
+        let maps = named(maps, SCOPE);
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(kube.clone());
         let namespaces = watched(namespaces, Config::default());
         let mut all = vec![
@@ -95,7 +95,8 @@ impl Covering {
         for (at, name) in BINDINGS.into_iter().enumerate() {
             // By their names: other bindings are none of the agent's business, nor within its rights.
             let bindings = Api::<RoleBinding>::all(kube.clone());
-            let bindings = watched(bindings, named(name));
+            let only = Config::default().fields(&format!("metadata.name={name}"));
+            let bindings = watched(bindings, only);
             all.push(
                 bindings
                     .map(move |e| e.map(|e| News::Binding(at, e)))

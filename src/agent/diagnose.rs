@@ -204,6 +204,9 @@ fn next(step: crate::ssh::Step) -> &'static str {
         Step::HostKey => {
             "compare the fingerprints; if the Git host's key was changed on purpose, change it at the hub"
         }
+        Step::Offer => {
+            "see whether the Git host has too much to do (MaxStartups of its sshd), or what stands before it resets connections; the agent tries again"
+        }
         // A rotation begins only with a key that the Git host takes.
         Step::Auth => Class::KeyRevoked.advice(),
         Step::Repo | Step::Branch => {
@@ -265,5 +268,7 @@ mod tests {
         let readopt =
             "register the cluster's deploy key at the Git host again: 'linesman cluster readopt'";
         assert_eq!((said, Class::KeyRevoked.advice()), (readopt, readopt));
+        // A host that hangs up has refused nothing.
+        assert!(next(Step::Offer).contains("the agent tries again"));
     }
 }

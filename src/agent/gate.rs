@@ -113,6 +113,8 @@ pub struct Running {
     pub info: RequestInfo,
     /// As it went to the API server.
     pub query: Option<String>,
+    /// The UID of the Secret that the token is bound to with which it went. Its end is no matter of the gate's.
+    pub bound: String,
 }
 
 /// Judges what runs by what the owner says now. Its assertion held when it began, and is not asked for again.
@@ -126,6 +128,7 @@ pub fn again(
         claims,
         info,
         query,
+        bound: _,
     } = running;
     open(policy, own_now)?;
     names(policy, claims)?;

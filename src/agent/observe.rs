@@ -57,9 +57,9 @@ impl View {
     }
 
     /// A Lease that was deleted is not looked at again until the next list.
-    pub fn forget_lease(&self, controller: &str) {
+    pub fn forget_lease(&self, name: &str) {
         self.0
-            .send_if_modified(|seen| seen.leases.remove(controller).is_some());
+            .send_if_modified(|seen| seen.leases.remove(name).is_some());
     }
 
     /// What became of the question whether the API server takes a controller's Pods; none = it does. That the same was said

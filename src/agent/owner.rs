@@ -1,5 +1,6 @@
 //! Watches the owner's policy, the `ConfigMap` `linesman-policy`, and publishes what is in force: to the gate of the line,
-//! and to whatever mends or changes the engine, also where no hub was ever reached.
+//! and to whatever mends or changes the engine, also where no hub was ever reached. It is listed anew every minute ([`named`]), so that
+//! no silence of its watch keeps a change from being heard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::calls::watched;
+use super::calls::named;
 use super::enroll;
 use super::gate::policy::{CONFIG_MAP, Policy};
 use crate::agent::News;
@@ -37,8 +38,7 @@ pub(super) async fn keep(
     stop: CancellationToken,
 ) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(context.kube.clone(), &context.namespace);
-    let only = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
-    let mut events = watched(maps, only).boxed();
+    let mut events = named(maps, CONFIG_MAP).boxed();
     let over = async {
         stop.cancelled().await;
         publish.closed().await;

@@ -49,6 +49,7 @@ pub mod scene;
 pub mod server;
 pub mod setback;
 pub mod settled;
+pub mod shard;
 pub mod silence;
 pub mod state;
 pub mod steps;

@@ -17,9 +17,10 @@ use super::apply::CALL;
 use super::engine::{GUARD, MANAGER, Site, is_workload};
 use super::observe::api;
 use super::own::rights::allowed;
-use super::plan::project::led_by;
+use super::plan::project::lease_of;
 use super::plan::replace::{Act, Next, Remains, next};
 use super::plan::rights::{Place, Right};
+use super::plan::shard::selector;
 use crate::bundle::{Kind, ObjectId};
 
 mod sync;
@@ -134,16 +135,20 @@ async fn do_one(kube: &Client, act: &Act) -> Result<()> {
 }
 
 /// Deletes the Leases of controllers that ended: without rights they could not give them up, and should this engine come
-/// back, it would wait for their end with every commit (Flux: 35 s).
+/// back, it would wait for their end with every commit (Flux: 35 s). Those of shards are of the catalog's controllers, which may run.
 async fn forget(kube: &Client, site: &Site, objects: &[ObjectId]) -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(kube.clone(), &site.namespace);
     let listed = within(leases.list(&ListParams::default().limit(PAGE))).await;
     let listed = listed.with_context(|| format!("list the Leases of {}", &site.namespace))?;
+    let mut own = BTreeSet::new();
+    for id in objects.iter().filter(|id| is_workload(id.kind)) {
+        let live = read(kube, id).await?;
+        let selector = live.as_ref().and_then(|live| selector(&live.data));
+        own.insert(lease_of(&id.name, selector));
+    }
     for lease in listed.items {
         let name = lease.metadata.name.unwrap_or_default();
-        let controller = led_by(&name);
-        let ours = |id: &ObjectId| is_workload(id.kind) && Some(id.name.as_str()) == controller;
-        if !objects.iter().any(ours) {
+        if !own.contains(&name) {
             continue;
         }
         match delete(&leases, &name, lease.metadata.uid.as_ref()).await {

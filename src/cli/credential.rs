@@ -72,9 +72,10 @@ fn denied(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// kubectl knows no code of ours.
+/// kubectl knows no code of ours. Ctrl-C has the shell's.
 fn renewal(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<Failure>() {
+        Ok(failure) if failure.code == Code::Interrupted => failure.into(),
         Ok(failure) => failed(failure).into(),
         Err(other) => other,
     }

@@ -29,9 +29,10 @@ pub(super) enum Verb {
 const ROLES: [&str; 5] = ["viewer", "operator", "access", "auditor", "admin"];
 
 const ADD: &str = "\
-Roles: viewer sees clusters and heals; operator adds and removes clusters, pushes to the catalog, and chooses
-engines and the agent's image, so it is as good as root in every cluster; access gives grants; auditor reads
-the audit; admin does all of it and manages users. Reaching a cluster's API is a grant, not a role.
+Roles: viewer sees clusters and heals; operator sees them too, adds and removes clusters, pushes to the
+catalog, and chooses engines and the agent's image, so it is as good as root in every cluster; access gives
+grants; auditor reads the audit; admin does all of it and manages users. Reaching a cluster's API is a grant,
+not a role.
 
 Example:
   linesman user add ada --role operator --group sre

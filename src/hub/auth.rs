@@ -99,9 +99,9 @@ impl User {
         }
     }
 
-    /// Whether the user has this role; admins have all of them.
+    /// Whether the user has this role, or one that holds it.
     pub fn is(&self, role: Role) -> bool {
-        self.roles.contains(&role) || self.roles.contains(&Role::Admin)
+        self.roles.iter().any(|own| own.holds(role))
     }
 }
 
@@ -266,8 +266,9 @@ mod tests {
     fn scopes_narrow_what_a_user_may() {
         type Row<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], Option<Mode>);
         let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let rows: [Row<'_>; 7] = [
+        let rows: [Row<'_>; 8] = [
             (&["admin"], &[], &["admin"], Some(Mode::Full)),
+            (&["operator"], &["viewer"], &["viewer"], None),
             (&["admin"], &["viewer"], &["viewer"], None),
             (&["viewer"], &["operator", "kube"], &[], Some(Mode::Full)),
             (

@@ -3,6 +3,7 @@
 //! The records are asked for each request, so that one never goes to a line that has a successor. Where they do not
 //! answer, a line that is here is used.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::peers::{Peer, PeerError, Peers};
+use super::replica::lines::Elsewhere;
 use super::store::{Bell, Cluster, LineRow, Located, Replica, StoreError};
 use super::tunnels::{self, NoLine};
 use super::twin::takeovers::Holder;
@@ -260,6 +262,38 @@ pub fn removed(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
     hub.tunnels.end_removed(cluster, cluster_id);
     hub.presence.forget(cluster_id);
     hub.paces.forget(cluster_id);
+}
+
+/// Ends the lines here whose keys have ended, at whichever replica that was; those of one cluster where it is named. Where the agent
+/// itself moved on to its next key, what runs on its former line may end in its time, as long as the same process has a newer one.
+///
+/// # Errors
+/// The records cannot be read: lines of former keys may go on, until the next look.
+pub async fn end_former(hub: &Hub, of: Option<&ClusterName>) -> Result<(), StoreError> {
+    let keys = hub.tunnels.keys(of);
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let ended: BTreeMap<String, bool> = hub.store.ended_keys(keys).await?.into_iter().collect();
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let elsewhere = match of {
+        // Of lines elsewhere nothing has to be known where no agent moved on.
+        _ if !ended.values().any(|moved| *moved) => Elsewhere::default(),
+        Some(cluster) => Elsewhere::of(hub, cluster).await?,
+        None => Elsewhere::all(hub).await?,
+    };
+    for cluster in hub.tunnels.proven_by(&ended) {
+        let newest = elsewhere.at(&cluster).map(|located| &located.line);
+        if let Some(newest) = newest {
+            let epoch = newest.epoch;
+            hub.tunnels.seen_elsewhere(&cluster, epoch, clock::now());
+        }
+        let newest = newest.map(|line| (line.epoch, line.instance.as_str()));
+        hub.tunnels.end_former(&cluster, &ended, newest);
+    }
+    Ok(())
 }
 
 /// The others need not wait for their next look.

@@ -246,7 +246,7 @@ async fn git_access(hub: &Hub, key: Public) -> Right<GitAccess> {
             let roles = auth::roles(&user, oidc, clock::now());
             GitAccess {
                 who: user.name,
-                push: roles.contains(&Role::Operator) || roles.contains(&Role::Admin),
+                push: roles.iter().any(|role| role.holds(Role::Operator)),
             }
         }))
     };

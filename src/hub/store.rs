@@ -174,6 +174,9 @@ contract! {
     end_retired(&self, fingerprint: &str, now: OffsetDateTime) -> bool;
     /// Revokes every other key of the same kind of this key's cluster, if this one is active; gives those.
     settle_key(&self, key: &ClusterKey, now: OffsetDateTime) -> Vec<ClusterKey>;
+    /// Those of these keys that have ended, of clusters that are not removed; each with whether the cluster's agent had moved on
+    /// from it by itself.
+    ended_keys(&self, fingerprints: Vec<String>) -> Vec<(String, bool)>;
 
     /// Stores a token and revokes the cluster's unredeemed older ones.
     issue_join_token(&self, token: JoinToken) -> ();

@@ -63,6 +63,8 @@ struct Served {
     leaf: Leaf,
     /// PEM of the roots to trust; empty where the system's roots do.
     ca: String,
+    /// When the last of the hub's own CAs in it ends; none of a given certificate's.
+    ends: Option<OffsetDateTime>,
 }
 
 #[derive(Debug, Clone)]
@@ -107,6 +109,7 @@ impl Served {
             TlsSource::Files { cert, key, ca } => Ok(Self {
                 leaf: files(cert, key)?,
                 ca: trusted(ca.as_deref())?,
+                ends: None,
             }),
         }
     }
@@ -152,6 +155,11 @@ impl Tls {
         self.current.served().leaf.not_after
     }
 
+    /// When the hub's own CA ends, the one that is to follow included; none where the certificate was given.
+    pub fn ca_not_after(&self) -> Option<OffsetDateTime> {
+        self.current.served().ends
+    }
+
     /// The rustls configuration of the listener: HTTP/2 and HTTP/1.1, TLS 1.3 and nothing below. All that calls a hub speaks it.
     pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
         let versions = [&rustls::version::TLS13];
@@ -180,12 +188,13 @@ pub fn is_old(error: &std::io::Error) -> bool {
 /// The leaf in the data directory, made again where it is missing, due or for other names.
 fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<Served> {
     let (ca, issuer) = own_ca(data, now)?;
+    let ends = Some(last_end(&data.join("ca.crt"), &ca)?);
     let (cert, key) = (data.join("tls.crt"), data.join("tls.key"));
     if let Ok(leaf) = files(&cert, &key)
         && !leaf.is_due(now)
         && std::fs::read_to_string(data.join("tls.names")).is_ok_and(|n| n == names.join("\n"))
     {
-        return Ok(Served { leaf, ca });
+        return Ok(Served { leaf, ca, ends });
     }
     let key_pair = KeyPair::generate().context("make the hub's TLS key")?;
     let mut params = CertificateParams::new(names.to_vec())
@@ -205,7 +214,7 @@ fn own(data: &Path, names: &[String], now: OffsetDateTime) -> Result<Served> {
     keep(&cert, &certificate.pem(), 0o644)?;
     keep(&data.join("tls.names"), &names.join("\n"), 0o644)?;
     let leaf = files(&cert, &key)?;
-    Ok(Served { leaf, ca })
+    Ok(Served { leaf, ca, ends })
 }
 
 fn new_ca(now: OffsetDateTime) -> Result<(String, KeyPair)> {
@@ -313,6 +322,17 @@ fn begins_later(path: &Path, pem: &str, now: OffsetDateTime) -> Result<Option<Of
         .with_context(|| format!("read the certificate in {}", path.display()))?;
     let (begins, _) = validity(&ca, path)?;
     Ok((begins > now).then_some(begins))
+}
+
+/// When the last of the CAs in this file ends: one that is to follow is beside the present one.
+fn last_end(path: &Path, pem: &str) -> Result<OffsetDateTime> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("read the certificates in {}", path.display()))?;
+    let ends = all.iter().map(|ca| Ok(validity(ca, path)?.1));
+    let ends = ends.collect::<Result<Vec<_>>>()?;
+    let last = ends.into_iter().max();
+    last.with_context(|| format!("{} holds no certificate", path.display()))
 }
 
 fn trusted(ca: Option<&Path>) -> Result<String> {

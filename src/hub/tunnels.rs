@@ -17,6 +17,7 @@ use crate::wire::id::ClusterName;
 mod elsewhere;
 mod fenced;
 mod former;
+mod keyed;
 mod park;
 mod standing;
 mod totals;
@@ -64,6 +65,8 @@ struct Entry {
     cluster_id: String,
     /// In the order of their epochs; all but the last drain.
     lines: Vec<Line>,
+    /// By which key each of them was proven, by epoch.
+    keys: BTreeMap<u64, String>,
     /// When the cluster's last line ended and left it without one.
     down_since: Option<OffsetDateTime>,
     /// Why the line that ended last did, be there another or not.
@@ -279,6 +282,7 @@ impl Tunnels {
             && entry.cluster_id == cluster_id
         {
             entry.lines.retain(|line| line.facts().epoch != epoch);
+            entry.keys.remove(&epoch);
             entry.last_cause = Some(format!("{}: {}", ended.code, ended.text));
             entry.ended = entry.ended.max(epoch);
             if entry.lines.is_empty() {

@@ -14,6 +14,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
         .find(|o| o["kind"] == kind && o["metadata"]["name"] == name)
 }
 
+/// H7: what the agent may do, and under which Pod security it runs, changes with these files alone.
 #[test]
 fn the_printed_manifests_equal_the_files() {
     #[expect(
@@ -97,6 +98,7 @@ fn namespace_comes_first_and_deployment_last() {
     assert_eq!(objects.last().unwrap()["kind"], "Deployment");
 }
 
+/// H7
 #[test]
 fn no_rule_has_a_star() {
     for engine in [EngineKind::Flux, EngineKind::Argocd] {

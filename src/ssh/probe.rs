@@ -1,6 +1,7 @@
 //! Proves a Git path with our own client before an engine is pointed at it, and names the step that fails:
 //! dns, tcp, host-key, auth, repo, branch. The host key is checked before any credential is offered.
 
+mod ending;
 mod error;
 mod host_key;
 
@@ -8,6 +9,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ending::{Answer, LastWords};
 pub use error::{ProbeError, Step};
 use host_key::{Checker, handshake_failed, preferred};
 use russh::client::{self, AuthResult, Handle};
@@ -70,8 +72,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let key = private_key(probe.private_key)?;
-    let (mut session, host_key) = walk.handshake(stream, known).await?;
-    walk.authenticate(&mut session, key).await?;
+    let last_words = LastWords::default();
+    let (mut session, host_key) = walk.handshake(stream, known, &last_words).await?;
+    walk.authenticate(&mut session, key, &last_words).await?;
     let commit = walk.ask(&session, probe.branch).await;
     let goodbye = session.disconnect(russh::Disconnect::ByApplication, "", "");
     // The answer is there; a host that does not take the goodbye changes nothing about it.
@@ -165,6 +168,7 @@ impl<'a> Walk<'a> {
         &self,
         socket: S,
         known: &KnownHosts,
+        last_words: &LastWords,
     ) -> Result<(Handle<Checker>, HostKey), ProbeError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -176,6 +180,7 @@ impl<'a> Walk<'a> {
             port: *port,
             known: known.clone(),
             verdict: Arc::clone(&verdict),
+            last_words: Arc::clone(last_words),
         };
         let config = client::Config {
             client_id: SshId::Standard("SSH-2.0-linesman".into()),
@@ -213,23 +218,43 @@ impl<'a> Walk<'a> {
         &self,
         session: &mut Handle<Checker>,
         key: PrivateKey,
+        last_words: &LastWords,
     ) -> Result<(), ProbeError> {
         let GitUrl { user, host, .. } = self.url;
         let print = fingerprint(key.public_key());
         let login = async {
             let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
-            let fail = |text| Err(ProbeError::at(Step::Auth, text));
-            match session.authenticate_publickey(user, key).await {
-                Ok(AuthResult::Success) => Ok(()),
-                Ok(AuthResult::Failure { .. }) => fail(format!(
-                    "{host} does not accept the key {print} for user {user}; register it there as a read-only deploy key"
-                )),
-                Err(e) => fail(format!(
-                    "{host} ended the connection at authentication: {e}"
-                )),
-            }
+            let answer = match session.authenticate_publickey(user, key).await {
+                Ok(AuthResult::Success) => return Ok(()),
+                Ok(AuthResult::Failure {
+                    remaining_methods, ..
+                }) if !remaining_methods.is_empty() => Answer::Refused,
+                // So is a connection told that ended, too: only how it did tells that from a refusal.
+                Ok(AuthResult::Failure { .. }) | Err(_) => {
+                    let end = session.await;
+                    let said = last_words
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .take();
+                    ending::answer(&end, said.as_ref())
+                }
+            };
+            Err(match answer {
+                Answer::Refused => {
+                    let text = format!(
+                        "{host} does not accept the key {print} for user {user}; register it there as a read-only deploy key"
+                    );
+                    ProbeError::at(Step::Auth, text)
+                }
+                Answer::None(how) => {
+                    let text = format!(
+                        "{host} ended the connection before it answered for the key {print}: {how}"
+                    );
+                    ProbeError::at(Step::Offer, text)
+                }
+            })
         };
-        self.within(Step::Auth, login).await
+        self.within(Step::Offer, login).await
     }
 
     async fn ask(&self, session: &Handle<Checker>, branch: &str) -> Result<String, ProbeError> {

@@ -105,7 +105,7 @@ pub(crate) fn says_why(world: &World, message: &str) -> bool {
     steps.any(|s| s["state"] == "failed" && s["reason"] == json!(message))
 }
 
-/// F45: a Flux that runs and that Helm installed is left as it is, and the hub names whose it is. When Helm's mark is
+/// F45, H52: a Flux that runs and that Helm installed is left as it is, and the hub names whose it is. When Helm's mark is
 /// gone, the adoption goes on.
 #[test]
 #[ignore = "needs a real cluster: make test"]

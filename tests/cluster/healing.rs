@@ -30,7 +30,7 @@ pub(crate) use deleted::{
     all_deleted_in_turn, controllers, deleted_again, deleted_at_once, install,
 };
 pub(crate) use exported::times_are_exported;
-pub(crate) use fields::{WRONG, all_go_wrong, chosen, fields_go_wrong};
+pub(crate) use fields::{WRONG, all_go_wrong, chosen, fields_go_wrong, wrong_at_once};
 use records::records_arrive;
 pub(crate) use records::{heals, none_is_open, on_record, settle, since, whole};
 pub(crate) use spoilt::told_of_and_mended;

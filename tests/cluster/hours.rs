@@ -30,7 +30,7 @@ fn hour() -> Duration {
     Duration::from_mins(minutes)
 }
 
-/// W25, W14: for half an hour each fault of the list is done and mended; for the next one Git is away, too, and nobody mends
+/// W25, W14, H49: for half an hour each fault of the list is done and mended; for the next one Git is away, too, and nobody mends
 /// anything. The agent is killed and its Pod deleted in both. Then the hub has each record once, in their order.
 #[test]
 #[ignore = "takes more than an hour: tests/run hours"]

@@ -114,6 +114,8 @@ fn unsigned_is_refused(world: &World, kept: &str) {
         "≤ 90 s",
         shown(named),
     );
+    // Also when the engine has looked at source and root again.
+    world.looks(seconds(LIMIT));
     assert_eq!(
         version(world).as_deref(),
         Some(kept),

@@ -1,11 +1,11 @@
-//! F18: a sync object that the API server takes and the engine cannot read.
+//! F18, W46: a sync object that the API server takes and the engine cannot read.
 
 use std::time::Instant;
 
 use linesman::clock;
 use serde_json::{Value, json};
 
-use crate::healing::{LIMIT, on_record, settle, since};
+use crate::healing::{LIMIT, deleted_again, on_record, settle, since};
 use crate::support::api::{deployment, path};
 use crate::support::audit::Mark;
 use crate::support::world::{self, CLUSTER, FLUX, World, kustomization};
@@ -168,6 +168,15 @@ fn others_reconcile(world: &World, began: Instant) {
     );
 }
 
+/// W46: what breaks of the engine while it cannot read that one is mended as ever.
+fn others_are_mended(world: &World, team: &Team) {
+    let took = deleted_again(world, 1);
+    let what = "unreadable Kustomization out of the way, Service deleted → back";
+    figure("W46", what, "≤ 5 s", shown(took));
+    world.function(seconds(LIMIT));
+    assert!(team.is_aside(world), "nobody has corrected it");
+}
+
 fn out_of_the_way(world: &World, team: &Team, what: &str) {
     let took = until("it is out of the way", seconds(LIMIT), || {
         team.is_aside(world)
@@ -211,7 +220,7 @@ fn deleted_by_agent(mark: &Mark) -> Vec<String> {
     own.map(|a| format!("{}/{}", a.resource, a.name)).collect()
 }
 
-/// F18: somebody writes an interval beyond Go's bounds into the Kustomization of a team; kustomize-controller, started anew,
+/// F18, W46: somebody writes an interval beyond Go's bounds into the Kustomization of a team; kustomize-controller, started anew,
 /// reads none of them. That one object is taken out of the way, with what it brought as it was; corrected by hand, it goes on.
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -257,6 +266,7 @@ fn an_object_that_the_engine_cannot_read_is_taken_out_of_the_way() {
         let told = quarantined(&world);
         told.contains("Kustomization team-a/team-a") && told.ends_with("correct it")
     });
+    others_are_mended(&world, &team);
 
     let near = json!({ "spec": { "interval": "7m" } });
     world.api.patch(&team.path(), &near);

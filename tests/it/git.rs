@@ -10,7 +10,7 @@ use linesman::hub::githost::embedded::Push;
 
 use host::{Host, Who};
 
-/// H13
+/// H13, H26
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deploy_key_clones_and_cannot_push() {
     let host = Host::start().await;

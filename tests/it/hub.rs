@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 mod agent_copy;
 mod agent_image;
 mod anew;
+mod blocked;
 mod bundles;
 mod crowd;
 mod drained;

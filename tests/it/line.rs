@@ -20,7 +20,7 @@ mod full;
 mod git;
 mod later;
 mod many;
-mod proxy;
+pub(crate) mod proxy;
 mod real;
 mod roots;
 mod skew;

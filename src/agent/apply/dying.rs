@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::{AtMost as _, CALL, Hands, Refused, Told};
@@ -22,9 +22,11 @@ use crate::clock;
 use crate::wire::api::EngineKind;
 use found::{Found, Pinned};
 
-/// To put on record what is to be brought back, and the pause in between.
+/// To put on record what is to be brought back, and the pause in between. None is begun after so long: what keeps one write for as long
+/// as a call may take keeps the next one, too.
 const TRIES: usize = 3;
 const AGAIN: Duration = Duration::from_millis(500);
+const LAST: Duration = Duration::from_secs(5);
 /// Objects of one answer. They come whole: fifty Applications of 200 KB each take a third of the agent's memory while they are read.
 const PAGE: u32 = 50;
 /// Objects of all answers.
@@ -116,8 +118,12 @@ impl Hands<'_> {
     /// either, or nothing would come back as long as a ConfigMap cannot be written. Why it was not written, for people.
     async fn put_on_record(&self, crd: &ObjectId, all: &[Saved]) -> Result<(), String> {
         let mut said = String::new();
+        let begun = Instant::now();
         for tried in 0..TRIES {
             if tried > 0 {
+                if begun.elapsed() >= LAST {
+                    break;
+                }
                 sleep(AGAIN).await;
             }
             match self.saves.store(crd, all, clock::now()).await {

@@ -1,9 +1,6 @@
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::StreamExt as _;
-use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::json;
 use tower::service_fn;
 
 use super::*;
@@ -191,36 +188,4 @@ async fn repetitions_share_the_time_of_the_first_try() {
     assert!(format!("{:#}", anyhow::Error::from(error)).contains(late));
     let took = (began.elapsed().as_secs(), asked.load(Ordering::Relaxed));
     assert_eq!(took, (LIMIT.as_secs(), 2));
-}
-
-/// W5: what the owner says is heard although the connection of its watch died without a word.
-#[tokio::test(start_paused = true)]
-async fn a_watch_over_a_dead_connection_is_begun_anew_after_a_minute() {
-    let start = Instant::now();
-    let began = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&began);
-    let server = service_fn(move |request: Request<Body>| {
-        let body = if is_watch(&request) {
-            seen.lock().unwrap().push(start.elapsed().as_secs());
-            let silence = futures_util::stream::pending::<Result<Bytes, BoxError>>();
-            axum::body::Body::from_stream(silence)
-        } else {
-            let list = json!({
-                "kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": [],
-            });
-            axum::body::Body::from(list.to_string())
-        };
-        async { Ok::<_, BoxError>(Response::new(body)) }
-    });
-    let stack = ClientBuilder::new(server, "linesman");
-    let kube = Calls::default().around(stack).unwrap();
-    let maps: Api<ConfigMap> = Api::namespaced(kube, "linesman");
-    let mut events = pin!(watched(maps, watcher::Config::default()));
-    let hears = async {
-        while let Some(event) = events.next().await {
-            assert!(event.is_ok(), "{event:?}");
-        }
-    };
-    drop(timeout(Duration::from_secs(200), hears).await);
-    assert_eq!(*began.lock().unwrap(), [0, 65, 130, 195]);
 }

@@ -29,7 +29,12 @@ impl HostKeySeen {
                 expected: _,
             }) => (Err(text.clone()), Some(key)),
             // Past the host key; which of the known ones it was is not told.
-            Err(error) if matches!(error.step(), Step::Auth | Step::Repo | Step::Branch) => {
+            Err(error)
+                if matches!(
+                    error.step(),
+                    Step::Offer | Step::Auth | Step::Repo | Step::Branch
+                ) =>
+            {
                 (Ok(()), None)
             }
             // The host was not reached, or said nothing that could be judged: what was seen before stands.

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret as Object;
 use kube::api::Api;
 use kube::runtime::events::EventType;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use super::told::{self, Told};
 use super::{Context, Progress};
 use crate::agent::Joined;
 use crate::agent::caller::{Answer, Call, Caller};
+use crate::agent::calls;
 use crate::agent::identity::{Identity, SecretData};
 use crate::agent::link::LinkState;
 use crate::clock;
@@ -94,7 +95,7 @@ impl Joining {
     /// Joins, keeps the answer current, and keeps the token out of the cluster, until `stop`.
     pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
         let secrets = stored::secrets(&self.context.kube, &self.context.namespace);
-        let events = watcher::watch_object(secrets.clone(), JOIN_SECRET).default_backoff();
+        let events = calls::object(secrets.clone(), JOIN_SECRET);
         tokio::pin!(events);
         let mut progress = Progress::new(&self.context, StepName::Join);
         let (mut retry, mut fetch) = (Retry::now(), Retry::now());

@@ -8,7 +8,6 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret as Object;
 use kube::ResourceExt as _;
 use kube::runtime::events::EventType;
-use kube::runtime::{WatchStreamExt as _, watcher};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -17,6 +16,7 @@ use tracing::{debug, warn};
 
 use super::stored::{data, secrets, write};
 use super::{Context, FIELD_MANAGER};
+use crate::agent::calls;
 use crate::agent::identity::SecretData;
 use crate::agent::plan::pace;
 
@@ -28,7 +28,8 @@ const CALL: Duration = Duration::from_secs(10);
 const FOUGHT: &str = "SecretFought";
 
 /// Watches Secret `name` until `stop`, and writes `wanted` where `same` says that it is not there. Whoever wants something else
-/// writes it first; whether that went well is looked at a little later.
+/// writes it first; whether that went well is looked at a little later. What the watch does not hear is seen
+/// two and a half minutes later.
 pub async fn secret(
     context: Context,
     name: &'static str,
@@ -37,7 +38,7 @@ pub async fn secret(
     stop: CancellationToken,
 ) -> Result<()> {
     let api = secrets(&context.kube, &context.namespace);
-    let events = watcher::watch_object(api.clone(), name).default_backoff();
+    let events = calls::object(api.clone(), name);
     tokio::pin!(events);
     let mut fight = Fight::new();
     let mut seen = None::<SecretData>;

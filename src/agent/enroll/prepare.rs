@@ -139,7 +139,8 @@ impl Preparing {
                     self.rest.borrow_and_update();
                     held.bundle_due = Instant::now();
                 }
-                // Deleted or changed, it has to be back before the next start without hub.
+                // Deleted or changed, it has to be back before the next start without hub. What the watch does not hear is seen
+                // after [`STORED`].
                 Some(Ok(_)) = stored.next() => held.stored_due = Instant::now(),
             }
         }

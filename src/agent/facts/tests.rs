@@ -1,3 +1,5 @@
+use serde_json::{Value, json};
+
 use super::*;
 use crate::agent::calls;
 use crate::agent::lease::Candidate;
@@ -52,22 +54,37 @@ async fn a_slow_api_server_is_no_standstill_and_a_call_without_end_is() {
     }
 }
 
-/// The task in an empty cluster, with what it goes by and what it tells.
+/// The task with what it goes by and what it tells.
 struct Told {
     wished: watch::Sender<Option<Desired>>,
     facts: watch::Receiver<Facts>,
     _task: tokio::task::JoinSet<Result<()>>,
 }
 
+/// An API server that has nothing but what stands at these paths.
+fn having(objects: watch::Receiver<BTreeMap<&'static str, Value>>) -> kube::Client {
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let found = objects.borrow().get(request.uri().path()).cloned();
+        async move {
+            let code: u16 = if found.is_some() { 200 } else { 404 };
+            let text = found.unwrap_or_else(|| json!({})).to_string();
+            let answer = http::Response::builder().status(code);
+            answer.body(kube::client::Body::from(text.into_bytes()))
+        }
+    });
+    kube::Client::new(server, "linesman")
+}
+
 impl Told {
+    /// In an empty cluster.
     fn of(desired: Desired) -> Self {
-        let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            let answer = http::Response::builder().status(404);
-            answer.body(kube::client::Body::from(b"{}".to_vec()))
-        });
-        let (wished, desired) = watch::channel(Some(desired));
+        Self::in_cluster(having(watch::channel(BTreeMap::new()).1), Some(desired))
+    }
+
+    fn in_cluster(kube: kube::Client, desired: Option<Desired>) -> Self {
+        let (wished, desired) = watch::channel(desired);
         let origin = Origin {
-            kube: kube::Client::new(server, "linesman"),
+            kube,
             namespace: "linesman".to_owned(),
             desired,
         };
@@ -80,6 +97,47 @@ impl Told {
             facts,
             _task: task,
         }
+    }
+}
+
+/// H47: what cannot be read any more is not told any more, from the next look on.
+#[tokio::test(start_paused = true)]
+async fn facts_whose_source_is_gone_are_gone_within_a_minute() {
+    let node = json!({
+        "metadata": {"name": "a"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let nodes = json!({"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": [node]});
+    let owner = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "linesman-facts"}, "data": {"tier": "gold"},
+    });
+    let objects = [
+        ("/api/v1/nodes", nodes),
+        (
+            "/api/v1/namespaces/linesman/configmaps/linesman-facts",
+            owner,
+        ),
+    ];
+    let (objects, served) = watch::channel(BTreeMap::from(objects));
+    let mut told = Told::in_cluster(having(served), None);
+    let own = BTreeMap::from([
+        ("agent.replaces-engines", "true"),
+        ("agent.version", env!("CARGO_PKG_VERSION")),
+    ]);
+    let mut all = own.clone();
+    all.extend([("nodes.count", "1"), ("nodes.ready", "1")]);
+    all.insert("owner/tier", "gold");
+    for expected in [all, own] {
+        let wanted = |facts: &Facts| {
+            let facts = facts
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str()));
+            facts.eq(expected.iter().map(|(key, value)| (*key, *value)))
+        };
+        let seen = told.facts.wait_for(wanted);
+        // And the time that the look itself takes.
+        let seen = tokio::time::timeout(EVERY + Duration::from_secs(1), seen).await;
+        assert!(seen.is_ok_and(|seen| seen.is_ok()), "{expected:?}");
+        objects.send_replace(BTreeMap::new());
     }
 }
 

@@ -158,10 +158,9 @@ async fn attempt(
     if let Some(query) = &pass.query {
         parts.uri = queried(&parts.uri, query)?;
     }
-    let runs = running(&pass, &parts.uri);
-    let output = Output::of(&pass.info, parts.uri.query());
+    let uri = parts.uri.clone();
     let sent = send(shared, &pass, parts, body, &*exchange.stop);
-    let response = if pass.info.long_running() {
+    let (response, bound) = if pass.info.long_running() {
         sent.await?
     } else {
         tokio::time::timeout(HEAD, sent).await.map_err(|_| {
@@ -174,6 +173,8 @@ async fn attempt(
             .next("look whether it took effect before repeating it")
         })??
     };
+    let runs = running(&pass, &uri, bound);
+    let output = Output::of(&pass.info, uri.query());
     let mut response = finish(shared, exchange, (&runs, output), response, user_side);
     if pass.query.is_some() {
         let told = HeaderValue::from_static(LEFT_OUT);

@@ -18,12 +18,13 @@ use crate::kubeapi::status::Refusal;
 /// Between looks at the owner's hours, which end without a word from anybody.
 const HOURS: Duration = Duration::from_millis(500);
 
-/// What the gate let pass, as it went to the API server.
-pub(super) fn running(pass: &Pass, sent: &Uri) -> Running {
+/// What the gate let pass, as it went to the API server, with a token that is bound to the Secret of this UID.
+pub(super) fn running(pass: &Pass, sent: &Uri, bound: String) -> Running {
     Running {
         claims: pass.claims.clone(),
         info: pass.info.clone(),
         query: sent.query().map(str::to_owned),
+        bound,
     }
 }
 
@@ -35,7 +36,7 @@ pub(super) fn over(running: Running, shared: &Shared) -> impl Future<Output = ()
     async move {
         let request = running.claims.request_id();
         tokio::select! {
-            () = upstream.withdrawn() => info!(request, "exchange cut: access was withdrawn"),
+            () = upstream.withdrawn(&running.bound) => info!(request, "exchange cut: access was withdrawn"),
             refusal = refused(&running, &homes, policy, covered) => info!(
                 request,
                 reason = refusal.reason,

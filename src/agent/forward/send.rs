@@ -11,7 +11,8 @@ use tracing::debug;
 
 use super::exchange::{IMPERSONATE_GROUP, IMPERSONATE_USER, Shared, impersonable};
 use super::refused::{self, Form};
-use super::upload::upload;
+use super::running::{self, over};
+use super::upload::{may_be_late, upload};
 use super::upstream::{Body, Credential, full, passing};
 use crate::agent::gate::Pass;
 use crate::kubeapi::headers;
@@ -26,19 +27,19 @@ const ACTS: Duration = Duration::from_secs(10);
 const REFUSAL: usize = 64 << 10;
 
 /// Sends, and once more where nothing was executed: after a refused token or a role not seen yet, and only
-/// without a body.
+/// without a body. With the answer, the UID of the Secret that the token is bound to with which it went.
 pub(super) async fn send(
     shared: &Shared,
     pass: &Pass,
     parts: http::request::Parts,
     body: Incoming,
     stop: &(dyn Fn() + Send + Sync),
-) -> Result<Response<Body>, Refusal> {
+) -> Result<(Response<Body>, String), Refusal> {
     let repeatable = body.is_end_stream();
     let mut body = Some(body);
     let (mut renewed, mut tries) = (false, 0);
     loop {
-        let (bearer, serial) = credential(shared).await?;
+        let (bearer, serial, bound) = credential(shared).await?;
         let (sent, answered) = match body.take().map(upload) {
             Some((upload, answered)) => (upload.boxed_unsync(), Some(answered)),
             None => (full(Bytes::new()), None),
@@ -52,16 +53,12 @@ pub(super) async fn send(
         *request.uri_mut() = parts.uri.clone();
         *request.headers_mut() = parts.headers.clone();
         headers::set_chunked(&mut request);
-        let response = shared
-            .upstream
-            .send(request, &bearer)
-            .await
-            .map_err(|e| unreachable_server(&e))?;
+        let response = pass_on(shared, pass, request, (&bearer, &bound)).await?;
         match response.status() {
             // What stands behind the API server says so, too, and has looked at the request: a Pod behind `…/proxy/`, a kubelet,
             // an aggregated API.
             StatusCode::UNAUTHORIZED if shared.upstream.takes(&bearer).await => {
-                return Ok(heed(response.map(passing)));
+                return Ok((heed(response.map(passing)), bound));
             }
             StatusCode::UNAUTHORIZED => {
                 let next = shared.upstream.renewed(serial).await;
@@ -79,7 +76,7 @@ pub(super) async fn send(
                 if !impersonation
                     || pass.info.proxied() && acts(shared, &parts.headers, &bearer).await
                 {
-                    return Ok(heed(response));
+                    return Ok((heed(response), bound));
                 }
                 if tries == IMPERSONATION.0 {
                     return Err(not_impersonable());
@@ -91,15 +88,39 @@ pub(super) async fn send(
                     return Err(again("ClusterRole linesman-line-subjects was written anew"));
                 }
             }
-            _ => return Ok(heed(response.map(passing))),
+            _ => return Ok((heed(response.map(passing)), bound)),
         }
     }
 }
 
-/// The token in force and its serial.
-pub(super) async fn credential(shared: &Shared) -> Result<(Secret<String>, u64), Refusal> {
+/// Sends by a connection that waits for as long as what takes the body may, and the cluster's owner lets it: before there is an
+/// answer nothing else ends it.
+async fn pass_on(
+    shared: &Shared,
+    pass: &Pass,
+    request: Request<Body>,
+    (bearer, bound): (&Secret<String>, &str),
+) -> Result<Response<Incoming>, Refusal> {
+    let answer = if may_be_late(&pass.info, request.body().size_hint().upper()) {
+        let runs = running::running(pass, request.uri(), bound.to_owned());
+        tokio::select! {
+            answer = shared.upstream.send_to_late(request, bearer) => answer,
+            () = Box::pin(over(runs, shared)) => return Err(cut()),
+        }
+    } else {
+        shared.upstream.send(request, bearer).await
+    };
+    answer.map_err(|e| unreachable_server(&e))
+}
+
+/// The token in force, its serial, and the UID of the Secret that it is bound to.
+pub(super) async fn credential(shared: &Shared) -> Result<(Secret<String>, u64, String), Refusal> {
     match shared.upstream.credential().await {
-        Credential::Token { bearer, serial, .. } => Ok((bearer, serial)),
+        Credential::Token {
+            bearer,
+            serial,
+            bound,
+        } => Ok((bearer, serial, bound)),
         other => Err(no_token(&other)),
     }
 }
@@ -108,6 +129,13 @@ pub(super) async fn credential(shared: &Shared) -> Result<(Secret<String>, u64),
 fn again(what: &str) -> Refusal {
     let code = StatusCode::SERVICE_UNAVAILABLE;
     Refusal::new(Hop::Agent, code, "Renewed", what).next("nothing was executed; repeat it")
+}
+
+/// The owner took away what it went by, and some of it may have been read.
+fn cut() -> Refusal {
+    let what = "the cluster's owner ended access while the upload was under way";
+    Refusal::new(Hop::Agent, StatusCode::BAD_GATEWAY, "Withdrawn", what)
+        .next("look whether it took effect before repeating it")
 }
 
 fn not_impersonable() -> Refusal {

@@ -13,6 +13,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::upstream::Body;
 use crate::kubeapi::lasting::Lasting;
+use crate::kubeapi::path::RequestInfo;
+
+/// Bytes of a body that the API server's kernel takes whether anybody reads them or not.
+const AT_ONCE: u64 = 16 << 10;
 
 /// The body, and what the one who waits for the answer says of it.
 pub(super) struct Upload {
@@ -63,6 +67,12 @@ impl Answered {
     }
 }
 
+/// Whether a body of at most so many bytes (None = nobody knows) may wait for long until it is taken: a Pod, a Service or a node
+/// behind `…/proxy/` reads when it likes, and the API server no sooner.
+pub(super) fn may_be_late(info: &RequestInfo, size: Option<u64>) -> bool {
+    info.proxied() && size.is_none_or(|size| size > AT_ONCE)
+}
+
 /// A server that closes on an error reads no more.
 fn refuses(status: StatusCode, headers: &HeaderMap) -> bool {
     let closes = headers.get_all(CONNECTION).iter().any(|value| {
@@ -108,6 +118,25 @@ impl hyper::body::Body for Upload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// L5: an upload to a Service that read nothing for half a minute was cut.
+    #[test]
+    fn what_stands_behind_the_api_server_may_read_a_large_body_late() {
+        let of = |verb: &str, subresource: &str| RequestInfo {
+            verb: verb.to_owned(),
+            subresource: subresource.to_owned(),
+            ..RequestInfo::default()
+        };
+        for (info, size, late) in [
+            (of("create", "proxy"), None, true),
+            (of("proxy", ""), Some(AT_ONCE + 1), true),
+            (of("create", "proxy"), Some(AT_ONCE), false),
+            (of("get", "proxy"), Some(0), false),
+            (of("create", ""), None, false),
+        ] {
+            assert_eq!(may_be_late(&info, size), late, "{info:?} {size:?}");
+        }
+    }
 
     #[test]
     fn an_error_that_closes_refuses_the_rest() {

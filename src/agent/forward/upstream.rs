@@ -53,8 +53,8 @@ type Sender = Arc<
 #[derive(Clone)]
 pub struct Upstream {
     send: Sender,
-    /// For a request that asks for another protocol.
-    switch: Sender,
+    /// For a request that asks for another protocol, or whose body is taken late.
+    late: Sender,
     server: Uri,
     credential: watch::Receiver<Credential>,
     /// Asks for a new token instead of the one with this serial.
@@ -70,8 +70,8 @@ const SECURED: Duration = Duration::from_secs(15);
 /// A watch that is silent looks whether its API server is there so long after the last byte, so often, so many times: a node
 /// that died is noticed within a minute.
 const ALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-/// How long bytes may stay unacknowledged. Not those of a session: what runs in a Pod takes what is sent when it likes, and
-/// `TCP_USER_TIMEOUT` counts a window that stays shut like a peer that is gone.
+/// How long bytes may stay unacknowledged. Not those of a session, nor of an upload to a Pod or Service: what runs there takes what
+/// is sent when it likes, and `TCP_USER_TIMEOUT` counts a window that stays shut like a peer that is gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// How long a request waits for a token.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
@@ -98,8 +98,8 @@ impl Upstream {
         bare.accept_invalid_certs = config.accept_invalid_certs;
         Ok(Self {
             send: sender(&bare, Some(UNACKNOWLEDGED), IDLE.0)?,
-            // Its connection is the session's from the answer on, and none is left for another request.
-            switch: sender(&bare, None, 0)?,
+            // A session's connection is its own from the answer on, and no other request begins on one that looks for nobody.
+            late: sender(&bare, None, 0)?,
             server: bare.cluster_url,
             credential,
             renew,
@@ -118,19 +118,14 @@ impl Upstream {
         }
     }
 
-    /// Completes when the cluster's owner withdraws access, also where they gave it back before anybody saw that it was gone: by
-    /// another Secret than that of the token now in force.
-    pub async fn withdrawn(&self) {
+    /// Completes when the cluster's owner withdraws access from what went with a token that is bound to the Secret of the UID `began`,
+    /// also where they gave it back before anybody saw that it was gone: by another Secret. The Secret in force when the answer begins
+    /// may be that other one: who withholds an answer's head does not outlast it so.
+    pub async fn withdrawn(&self, began: &str) {
         let mut credential = self.credential.clone();
-        let began = match &*credential.borrow() {
-            Credential::Token { bound, .. } => Some(bound.clone()),
-            Credential::Starting | Credential::Missing { .. } | Credential::Withdrawn { .. } => {
-                None
-            }
-        };
         let gone = credential.wait_for(|now| match now {
             Credential::Withdrawn { .. } => true,
-            Credential::Token { bound, .. } => began.as_ref().is_some_and(|began| began != bound),
+            Credential::Token { bound, .. } => bound != began,
             Credential::Starting | Credential::Missing { .. } => false,
         });
         if gone.await.is_err() {
@@ -142,6 +137,27 @@ impl Upstream {
     /// Sends with `bearer`; the request's URI is path and query only.
     pub async fn send(
         &self,
+        request: Request<Body>,
+        bearer: &Secret<String>,
+    ) -> Result<Response<Incoming>, Error> {
+        let switches = request.headers().contains_key(UPGRADE);
+        let by = if switches { &self.late } else { &self.send };
+        self.sent(by, request, bearer).await
+    }
+
+    /// The same for a body that what stands behind the API server takes when it likes. No more of it waits here than the
+    /// connection has room for.
+    pub async fn send_to_late(
+        &self,
+        request: Request<Body>,
+        bearer: &Secret<String>,
+    ) -> Result<Response<Incoming>, Error> {
+        self.sent(&self.late, request, bearer).await
+    }
+
+    async fn sent(
+        &self,
+        by: &Sender,
         mut request: Request<Body>,
         bearer: &Secret<String>,
     ) -> Result<Response<Incoming>, Error> {
@@ -150,12 +166,7 @@ impl Upstream {
             .expect("tokens are base64url");
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);
-        let send = if request.headers().contains_key(UPGRADE) {
-            &self.switch
-        } else {
-            &self.send
-        };
-        send(request).await
+        by(request).await
     }
 
     /// Waits for another token than `serial`, at most 5 s.
@@ -352,7 +363,7 @@ mod tests {
         };
         let upstream = Upstream {
             send: sender("send"),
-            switch: sender("switch"),
+            late: sender("late"),
             server: Uri::from_static("https://10.0.0.1:6443/"),
             credential: watch::channel(Credential::Starting).1,
             renew: mpsc::channel(1).0,
@@ -367,7 +378,11 @@ mod tests {
             let sent = upstream.send(request, &bearer).now_or_never();
             assert!(sent.is_none());
         }
-        assert_eq!(*used.lock().unwrap(), ["send", "switch", "switch"]);
+        let upload = Request::post("/api/v1/namespaces/a/services/b/proxy/");
+        let upload = upload.body(full("x")).unwrap();
+        let sent = upstream.send_to_late(upload, &bearer).now_or_never();
+        assert!(sent.is_none());
+        assert_eq!(*used.lock().unwrap(), ["send", "late", "late", "late"]);
     }
 
     /// L44

@@ -209,6 +209,7 @@ fn assertions_for_something_else_are_refused() {
     }
 }
 
+/// L43, of one that comes again.
 #[test]
 fn an_assertion_is_good_for_one_request() {
     let (case, mut replay) = (Case::new("GET", "/api"), Replay::default());

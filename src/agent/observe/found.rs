@@ -23,7 +23,8 @@ pub(super) use children::{Heard, gone, heard, heard_root};
 pub(super) use newer::Newer;
 
 const MAX_PODS: usize = 256;
-const MAX_LEASES: usize = 32;
+/// Those of shards are among them.
+const MAX_LEASES: usize = 256;
 const MAX_ELSEWHERE: usize = 8;
 const MAX_POLICIES: usize = 64;
 const MAX_WITNESSES: usize = 1024;
@@ -87,9 +88,9 @@ impl Found {
             }
             Self::Leases(leases) => {
                 if leases.len() < MAX_LEASES
-                    && let Some((controller, lease)) = project::lease(&live, clock::now())
+                    && let Some((name, lease)) = project::lease(&live, clock::now())
                 {
-                    leases.insert(controller, lease);
+                    leases.insert(name, lease);
                 }
             }
             Self::Elsewhere(namespaces) => {

@@ -387,11 +387,21 @@ pub(super) fn class(kind: &str, message: &str) -> Option<Class> {
         {
             Class::RedisDown
         }
+        "ComparisonError" | "UnknownError" | "InvalidSpecError" if gave_up_on(message) => {
+            Class::KeyRevoked
+        }
         "ComparisonError" | "UnknownError" | "InvalidSpecError" => compared(has),
         "SyncError" | "DeletionError" => Class::ApplyFailed,
         _ => return None,
     };
     Some(class)
+}
+
+/// Whether a Git host says, in place of a refusal, that it was shown too many keys that it does not take: where one try is all, the
+/// first of them is too many.
+pub(super) fn gave_up_on(message: &str) -> bool {
+    let said = message.to_ascii_lowercase();
+    said.contains("too many authentication failures")
 }
 
 fn compared(has: impl Fn(&[&str]) -> bool) -> Class {

@@ -9,7 +9,7 @@ use super::health::works;
 use super::latent::is_network;
 use super::state::{History, Observed};
 use super::undecodable::duration;
-use super::{ownership, project};
+use super::{ownership, project, shard};
 use crate::agent::engine::{Install, flux};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
@@ -21,7 +21,7 @@ const WORKERS: usize = 4;
 const ACTION: Duration = Duration::minutes(5);
 /// As many repositories does source-controller fetch at a time (its `main.go`).
 const FETCHERS: usize = 2;
-const WORKERS_FLAG: &str = "--concurrent=";
+const WORKERS_FLAG: &str = "--concurrent";
 /// The least timeout of a Kustomization, and what its interval leaves for one that names none (its `GetTimeout`).
 const LEAST: Duration = Duration::seconds(30);
 /// How helm-controller says that an action of Helm's is under way (its `atomic_release.go`).
@@ -151,7 +151,7 @@ fn timeout(data: &Value) -> Option<Duration> {
 }
 
 /// Whether each worker of the controller of `asked` is with an object of that kind below the root. `late`: what is being deleted
-/// counts no more, for of that the controller may have said nothing.
+/// counts no more, for of that the controller may have said nothing. Nor does what is of a shard with a controller of its own.
 fn all_at_work(
     now: OffsetDateTime,
     install: &Install,
@@ -161,10 +161,13 @@ fn all_at_work(
     if install.traits.kind != EngineKind::Flux {
         return false;
     }
+    let selector = shard::selector_of(observed, &install.controller(asked));
     let below = observed.children.iter();
     let below = below.filter(|(id, child)| id.kind == asked.kind && !(late && child.fate.dying));
-    let turns = below.filter_map(|(_, child)| child.turn);
-    let under_way = turns.filter(|turn| turn.began <= now && now < turn.ends);
+    let under_way = below.filter(|(_, child)| {
+        let is_under_way = |turn: Turn| turn.began <= now && now < turn.ends;
+        child.turn.is_some_and(is_under_way) && child.shard.is_seen_with(selector)
+    });
     let count = under_way.count();
     count > 0 && count >= concurrent(install, observed, asked).unwrap_or(WORKERS)
 }
@@ -206,7 +209,10 @@ pub fn fetch(kind: Kind, live: &DynamicObject) -> Option<Duration> {
 
 /// How long the root may wait until other repositories have had their time; they are fetched in turn.
 pub fn queue(install: &Install, observed: &Observed) -> Duration {
-    let ahead = observed.children.values().filter_map(|c| c.fetch);
+    let selector = shard::selector_of(observed, &install.controller(&install.source));
+    let slow = observed.children.values().filter(|c| c.fetch.is_some());
+    let own = slow.filter(|c| c.shard.is_seen_with(selector));
+    let ahead = own.filter_map(|c| c.fetch);
     let ahead = ahead.fold(Duration::ZERO, |all, one| {
         all.saturating_add(one).min(LONGEST)
     });
@@ -220,14 +226,8 @@ pub fn queue(install: &Install, observed: &Observed) -> Duration {
 /// What the controller of an object was told of its workers.
 fn concurrent(install: &Install, observed: &Observed, asked: &ObjectId) -> Option<usize> {
     let controller = install.controller(asked);
-    let live = observed.objects.get(&controller);
-    let args = live.and_then(|live| {
-        live.fields
-            .pointer("/spec/template/spec/containers/0/args")?
-            .as_array()
-    });
-    let mut args = args.into_iter().flatten().filter_map(Value::as_str);
-    args.find_map(|arg| arg.strip_prefix(WORKERS_FLAG)?.parse().ok())
+    let live = observed.objects.get(&controller)?;
+    shard::argument(&live.fields, WORKERS_FLAG)?.parse().ok()
 }
 
 impl History {

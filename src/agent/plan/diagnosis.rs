@@ -220,7 +220,7 @@ fn absent(missing: &[&ObjectId], all: usize) -> String {
 
 fn workload(moment: &Moment<'_>, id: &ObjectId) -> Component {
     let mut row = group(moment, &id.to_string(), &[id], health::works);
-    let led = moment.observed.leases.get(&id.name);
+    let led = moment.observed.lease(id);
     // One that was given back is nobody's.
     let led = led.filter(|lease| !lease.holder.is_empty());
     row.fresh = led.map_or(Verdict::None, |lease| yes(lease.seen - lease.renewed < LED));

@@ -18,6 +18,8 @@ use crate::wire::api::EngineKind;
 const LED: Duration = Duration::seconds(35);
 /// As many of a kind are named.
 const NAMED: usize = 5;
+/// How a try of a Kustomization failed that it keeps the outcome of (kustomize-controller, `reconcile`).
+const FAILED: [&str; 3] = ["ReconciliationFailed", "PruneFailed", "HealthCheckFailed"];
 
 /// Completes what each finding says.
 pub(super) fn complete(install: &Install, observed: &Observed, found: &mut [Finding]) {
@@ -42,10 +44,10 @@ pub(super) fn complete(install: &Install, observed: &Observed, found: &mut [Find
 
 /// F12: how the controller looks from outside.
 fn queue(install: &Install, observed: &Observed, asked: &ObjectId) -> String {
-    let name = install.controller(asked).name;
+    let controller = install.controller(asked);
     let run = |pod: &Pod| pod.running.map(|at| format!("runs since {}", rfc3339(at)));
-    let mut parts = named(observed, &name, run);
-    parts.extend(observed.leases.get(&name).map(led));
+    let mut parts = named(observed, &controller.name, run);
+    parts.extend(observed.lease(&controller).map(led));
     parts.join(", ")
 }
 
@@ -214,16 +216,25 @@ fn named(observed: &Observed, app: &str, says: impl Fn(&Pod) -> Option<String>) 
     told.take(NAMED).collect()
 }
 
-/// Of what a Kustomization says of all its past, the last time: how long it took, and when that was.
-pub(super) fn latest(history: &Value) -> Value {
+/// Of what a Kustomization says of all its past, how its last try ended and when, where it failed.
+pub(super) fn failed(history: &Value) -> Option<(&str, OffsetDateTime)> {
+    let (at, one) = last(history)?;
+    let ended = one.get("lastReconciledStatus")?.as_str()?;
+    FAILED.contains(&ended).then_some((ended, at))
+}
+
+fn last(history: &Value) -> Option<(OffsetDateTime, &Value)> {
     let all = history.as_array().into_iter().flatten();
     let at = |one: &Value| -> Option<OffsetDateTime> {
         parse_rfc3339(one.get("lastReconciled")?.as_str()?)
     };
-    let last = all
-        .filter_map(|one| Some((at(one)?, one)))
-        .max_by_key(|(at, _)| *at);
-    let kept = last.map(|(_, one)| {
+    all.filter_map(|one| Some((at(one)?, one)))
+        .max_by_key(|(at, _)| *at)
+}
+
+/// Of what a Kustomization says of all its past, the last time: how long it took, and when that was.
+pub(super) fn latest(history: &Value) -> Value {
+    let kept = last(history).map(|(_, one)| {
         let field = |name: &str| one.get(name).cloned().unwrap_or_default();
         serde_json::json!({
             "lastReconciled": field("lastReconciled"),

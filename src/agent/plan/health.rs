@@ -52,7 +52,7 @@ pub(super) fn is_led_by_former(
     observed: &Observed,
     controller: &ObjectId,
 ) -> bool {
-    let lease = observed.leases.get(&controller.name);
+    let lease = observed.lease(controller);
     let renewed = lease.filter(|lease| now - lease.renewed <= ALIVE);
     let holder = renewed.and_then(|lease| observed.pods.get(&lease.holder));
     let ends = holder.and_then(|pod| pod.ends);
@@ -286,7 +286,7 @@ fn patience(
     if !live.is_true("Reconciling") && !argocd::faults(live).any(awaits) {
         return WEDGED;
     }
-    let lease = observed.leases.get(&install.controller(id).name);
+    let lease = observed.lease(&install.controller(id));
     let leads = lease.is_some_and(|lease| now - lease.renewed <= ALIVE);
     let own = retry::waits(id.kind, live).filter(|_| leads);
     own.map_or(SLOW, |own| own.max(SLOW))

@@ -32,7 +32,7 @@ pub(super) fn latent(
     found: &mut Vec<Finding>,
 ) {
     for id in install.workloads() {
-        if let Some(lease) = observed.leases.get(&id.name) {
+        if let Some(lease) = observed.lease(id) {
             found.extend(leader(now, id, lease, observed));
         }
         found.extend(half_rolled(id, observed));

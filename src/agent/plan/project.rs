@@ -12,7 +12,7 @@ use super::applied::{self, LAST_APPLIED};
 use super::displaced::emptied;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of, near};
 use super::quarantine::{self, Brings, inventoried, is_near};
-use super::state::{Child, Lease, Object};
+use super::state::{Child, Object};
 use super::undecodable::aside::Suspect;
 use super::{argocd, claims, evidence, undecodable};
 use crate::agent::engine::argocd::{SKIP, TRAITS};
@@ -22,8 +22,10 @@ use crate::agent::engine::{GIT_OWNER, GUARD, KEPT, MANAGER, TRACKING, comparable
 use crate::bundle::Kind;
 use crate::clock;
 
+mod lease;
 mod pod;
 
+pub use lease::{lease, lease_of, led_by};
 pub use pod::pod;
 
 /// Status fields that the planner reads; of `history`, which can be large, the last time.
@@ -53,15 +55,6 @@ const STATUS: [&str; 20] = [
 /// Argo CD writes roles and bindings twice: as `kubectl auth reconcile` does, by the name of its program, before it applies
 /// them like all else (gitops-engine, `resource_ops.go`). What the first has set is the first's.
 const RECONCILER: &str = "argocd-application-controller";
-
-/// What follows a controller's name in that of its Lease.
-const LEASE_SUFFIX: &str = "-leader-election";
-/// The Lease of Argo CD's one controller that may have one: where `applicationsetcontroller.enable.leader.election` of
-/// `argocd-cmd-params-cm` says so (argo-cd, `cmd/argocd-applicationset-controller/commands`). In the manifests nobody does.
-const APPLICATIONSETS: (&str, &str) = (
-    "58ac56fa.applicationsets.argoproj.io",
-    "argocd-applicationset-controller",
-);
 
 pub fn object(kind: Kind, live: DynamicObject) -> Object {
     let meta = live.metadata;
@@ -256,38 +249,6 @@ fn holds(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(quarantine::MANAGER)
 }
 
-/// The controller whose Lease has this name.
-pub fn led_by(lease: &str) -> Option<&str> {
-    let (name, controller) = APPLICATIONSETS;
-    let own = (lease == name).then_some(controller);
-    own.or_else(|| lease.strip_suffix(LEASE_SUFFIX))
-}
-
-/// The name of a controller's Lease.
-pub fn lease_of(controller: &str) -> String {
-    let (name, own) = APPLICATIONSETS;
-    if controller == own {
-        return name.to_owned();
-    }
-    format!("{controller}{LEASE_SUFFIX}")
-}
-
-/// A controller's Lease, read at `seen`; none for any other Lease.
-pub fn lease(live: &DynamicObject, seen: OffsetDateTime) -> Option<(String, Lease)> {
-    let name = live.metadata.name.as_deref()?;
-    let controller = led_by(name)?;
-    let text = |pointer| live.data.pointer(pointer).and_then(Value::as_str);
-    let holder = text("/spec/holderIdentity")?.split('_').next()?;
-    let lease = Lease {
-        uid: live.metadata.uid.clone()?,
-        holder: holder.to_owned(),
-        acquired: text("/spec/acquireTime").and_then(clock::parse_rfc3339),
-        renewed: clock::parse_rfc3339(text("/spec/renewTime")?)?,
-        seen,
-    };
-    Some((controller.to_owned(), lease))
-}
-
 /// What a sync object says of itself; none = it is at work and says nothing yet.
 /// `home` is the engine's namespace: an Application may be in another one.
 pub fn child(home: &str, kind: Kind, live: &DynamicObject) -> Option<Child> {
@@ -330,6 +291,15 @@ pub fn child(home: &str, kind: Kind, live: &DynamicObject) -> Option<Child> {
         suspect,
         ..Child::default()
     })
+}
+
+/// How the last try of a Kustomization that is at work ended, where it failed; of others nothing says so.
+pub fn before(kind: Kind, live: &DynamicObject) -> Option<(String, String)> {
+    let history = live.data.pointer("/status/history");
+    let (reason, at) = evidence::failed(history.filter(|_| kind == Kind::Kustomization)?)?;
+    let at = clock::rfc3339(at);
+    let text = format!("so its last try ended, at {at}; another one is under way");
+    Some((reason.to_owned(), text))
 }
 
 /// What an Application says while it is at work; none = it is not.

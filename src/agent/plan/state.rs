@@ -14,6 +14,7 @@ use super::quarantine::Brings;
 use super::quarantine::shield::Owner;
 use super::redis::Tally;
 use super::server::Gate;
+use super::shard::Shard;
 use super::undecodable::aside::Suspect;
 use super::witness::{Crowd, Witness};
 use crate::bundle::{Kind, ObjectId};
@@ -66,7 +67,7 @@ pub struct Observed {
     pub taken_back: Option<TakenBack>,
     /// What the API server answered last of Pods that it was asked for and does not take.
     pub denied: BTreeMap<ObjectId, Denial>,
-    /// By controller, as of the last list.
+    /// Those of the engine's controllers by their names, as of the last list.
     pub leases: BTreeMap<String, Lease>,
     /// Namespaces with controllers of the same engine, ours among them.
     pub elsewhere: BTreeSet<String>,
@@ -171,6 +172,8 @@ pub struct Child {
     pub turn: Option<Turn>,
     /// How long a worker will be with a source that is slow to fetch.
     pub fetch: Option<Duration>,
+    /// Which controllers these may be of.
+    pub shard: Shard,
 }
 
 /// How well one kind is known.

@@ -230,8 +230,9 @@ fn remedy(
         },
         Class::RedisDown => one(Action::RestartPods { before: now }),
         Class::PodSuperseded => one(Action::DropSuperseded),
-        Class::LeaderStuck => match observed.leases.get(&id.name) {
+        Class::LeaderStuck => match observed.lease(id) {
             Some(lease) => one(Action::FreeLease {
+                name: observed.lease_name(id),
                 uid: lease.uid.clone(),
             }),
             None => Vec::new(),

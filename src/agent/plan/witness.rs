@@ -14,6 +14,7 @@ use super::find::Finding;
 use super::health::{self, works};
 use super::latent;
 use super::probes::ROLLED;
+use super::shard::{self, Shard};
 use super::state::{History, Observed, Probe};
 use super::steps::{Action, Step};
 use super::undecodable::{aside, duration};
@@ -42,6 +43,8 @@ pub struct Witness {
     pub served: Option<OffsetDateTime>,
     /// How long a worker may be with it, where the object says so.
     pub takes: Duration,
+    /// Whose it is, where controllers share their objects.
+    pub shard: Shard,
 }
 
 impl Witness {
@@ -79,16 +82,17 @@ impl Witness {
                 .filter_map(|at| parse_rfc3339(text(at)?))
                 .max(),
             takes: timeout.filter(|_| scans).unwrap_or_default(),
+            shard: Shard::of(live),
         }
     }
 
     /// Whether more than what its controller does by itself is another.
     pub fn asks_otherwise(&self, other: &Self) -> bool {
-        (self.fit, self.probe) != (other.fit, other.probe)
+        (self.fit, self.probe, self.shard) != (other.fit, other.probe, other.shard)
     }
 }
 
-/// Those of a kind that are over the bound, taken together: whether their controller is busy is told by them, too.
+/// Those of a kind that are over the bound, taken together, of whatever shard: whether their controller is busy is told by them, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crowd {
     /// When one of them was served last.
@@ -129,7 +133,7 @@ pub(super) fn probes(
     });
     let waits = asked.iter().filter_map(|(id, witness)| {
         let sent = witness.probe.filter(|probe| !probe.answered)?.sent;
-        Some(sent + patience(observed, id.kind) + Duration::SECOND)
+        Some(sent + patience(install, observed, id.kind) + Duration::SECOND)
     });
     (steps.collect(), waits.filter(|at| *at > now).min())
 }
@@ -174,7 +178,7 @@ fn unanswered<'a>(
         let probe = witness.probe.filter(|probe| !probe.answered)?;
         // Then each look takes its whole time.
         let fetches = id.kind == Kind::ImageUpdateAutomation;
-        let since = waited_since(observed, id.kind, probe);
+        let since = waited_since(install, observed, id.kind, probe);
         (!away || !fetches).then_some((id, probe, since))
     })
 }
@@ -187,17 +191,34 @@ fn is_late(
     (id, since): (&ObjectId, OffsetDateTime),
 ) -> bool {
     let name = install.controller(id).name;
-    let limit = now - patience(observed, id.kind);
+    let limit = now - patience(install, observed, id.kind);
     let mut pods = health::pods_of(observed, &name);
     pods.any(|pod| health::is_silent(pod, limit, since))
 }
 
 /// Since when an answer is waited for: who goes on with others is busy, and comes to this one in its turn.
-pub(super) fn waited_since(observed: &Observed, kind: Kind, probe: Probe) -> OffsetDateTime {
-    let of_kind = observed.witnesses.iter().filter(|(of, _)| of.kind == kind);
-    let served = of_kind.filter_map(|(_, other)| other.served).max();
+pub(super) fn waited_since(
+    install: &Install,
+    observed: &Observed,
+    kind: Kind,
+    probe: Probe,
+) -> OffsetDateTime {
+    let all = looked_at(install, observed, kind);
+    let served = all.filter_map(|(_, other)| other.served).max();
     let served = served.max(observed.crowds.get(&kind).and_then(|crowd| crowd.served));
     served.map_or(probe.sent, |at| at.max(probe.sent))
+}
+
+/// Those of a kind that the install's controller looks at.
+pub(super) fn looked_at<'a>(
+    install: &Install,
+    observed: &'a Observed,
+    kind: Kind,
+) -> impl Iterator<Item = (&'a ObjectId, &'a Witness)> + use<'a> {
+    let controller = install.controller(&ObjectId::new(kind, "", ""));
+    let selector = shard::selector_of(observed, &controller);
+    let all = observed.witnesses.iter();
+    all.filter(move |(id, said)| id.kind == kind && said.shard.is_seen_with(selector))
 }
 
 /// Of each controller that runs, what it is asked with: the one that was asked last, for its answer is looked for.
@@ -206,16 +227,16 @@ pub(super) fn chosen<'a>(
     observed: &'a Observed,
 ) -> impl Iterator<Item = (&'a ObjectId, &'a Witness)> {
     install.witnesses().filter_map(move |kind| {
-        let of_kind = observed.witnesses.iter().filter(move |(id, witness)| {
-            id.kind == kind && witness.fit && aside::is_covered(install, observed, id)
-        });
+        let all = looked_at(install, observed, kind);
+        let all =
+            all.filter(|(id, witness)| witness.fit && aside::is_covered(install, observed, id));
         let last = |(id, witness): &(&ObjectId, &Witness)| {
             (
                 Reverse(witness.probe.map(|probe| probe.sent)),
                 (*id).clone(),
             )
         };
-        let (id, witness) = of_kind.min_by_key(last)?;
+        let (id, witness) = all.min_by_key(last)?;
         let live = observed.objects.get(&install.controller(id));
         live.is_some_and(|live| works(live))
             .then_some((id, witness))
@@ -223,13 +244,13 @@ pub(super) fn chosen<'a>(
 }
 
 /// How long an answer may take: each of the workers may be with another one.
-pub(super) fn patience(observed: &Observed, kind: Kind) -> Duration {
+pub(super) fn patience(install: &Install, observed: &Observed, kind: Kind) -> Duration {
     if kind == Kind::Receiver {
         return health::WEDGED;
     }
-    let of_kind = observed.witnesses.iter().filter(|(id, _)| id.kind == kind);
+    let all = looked_at(install, observed, kind);
     let crowd = observed.crowds.get(&kind).map(|crowd| crowd.takes);
-    let longest = of_kind.map(|(_, witness)| witness.takes).max().max(crowd);
+    let longest = all.map(|(_, witness)| witness.takes).max().max(crowd);
     let longest = longest.unwrap_or_default().clamp(Duration::ZERO, LONGEST);
     PATIENCE.max(longest + BESIDE)
 }

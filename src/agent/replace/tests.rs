@@ -95,3 +95,64 @@ async fn removed_is_what_git_brought_and_elsewhere_only_what_has_an_inventory() 
     ];
     assert_eq!(*deleted.lock().unwrap(), expected);
 }
+
+/// Leases as Flux with a shard leaves them, its Deployments, and whose were deleted.
+fn led(
+    request: &Request<kube::client::Body>,
+    deleted: &Mutex<Vec<String>>,
+) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let (dir, name) = path.rsplit_once('/').unwrap();
+    let lease = |name: &str| json!({"metadata": {"name": name, "uid": "u"}});
+    let body = if *request.method() == Method::DELETE {
+        deleted.lock().unwrap().push(name.to_owned());
+        json!({"kind": "Status", "status": "Success"})
+    } else if name == "leases" {
+        let names = [
+            "helm-controller-leader-election",
+            "helm-controller-leader-election-73fdc1be",
+            "kustomize-controller-leader-election",
+            "kustomize-controller-leader-election-42da7484",
+            "kustomize-controller-leader-election-73fdc1be",
+            "other",
+        ];
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {},
+            "items": names.map(lease),
+        })
+    } else {
+        assert!(dir.ends_with("/deployments"), "{path}");
+        let args = if name == "kustomize-controller" {
+            json!(["--watch-label-selector=!sharding.fluxcd.io/key"])
+        } else {
+            json!([])
+        };
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "flux-system", "name": name},
+            "spec": {"template": {"spec": {"containers": [{"name": "manager", "args": args}]}}},
+        })
+    };
+    let body = Full::new(Bytes::from(body.to_string()));
+    Response::builder().status(200).body(body).unwrap()
+}
+
+/// The controllers of shards are the catalog's, and whether they ended is not known.
+#[tokio::test]
+async fn only_leases_of_the_engines_own_controllers_are_deleted() {
+    let deleted = Arc::new(Mutex::new(Vec::new()));
+    let seen = deleted.clone();
+    let service = tower::service_fn(move |request| {
+        let deleted = seen.clone();
+        async move { Ok::<_, std::convert::Infallible>(led(&request, &deleted)) }
+    });
+    let kube = Client::new(service, "flux-system");
+    let site = Site::of(EngineKind::Flux, &EngineNamespaces::default());
+    let controllers = ["helm-controller", "kustomize-controller"];
+    let controllers = controllers.map(|name| ObjectId::new(Kind::Deployment, "flux-system", name));
+    forget(&kube, &site, &controllers).await.unwrap();
+    let expected = [
+        "helm-controller-leader-election",
+        "kustomize-controller-leader-election-42da7484",
+    ];
+    assert_eq!(*deleted.lock().unwrap(), expected);
+}

@@ -100,7 +100,7 @@ impl Watchdog {
         if step.action == Action::Release && !self.history.cut.is_empty() {
             // To let go takes a while, and nobody else would know why the engine has no rights.
             let left = self.left();
-            Box::pin(self.open_heals.store(left)).await;
+            Box::pin(self.open_heals.store_taken(left)).await;
         }
         let saved = match step.action {
             Action::Restore | Action::Release => self.history.saved.get(&step.target),

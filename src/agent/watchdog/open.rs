@@ -1,6 +1,7 @@
 //! The open heals in the cluster, and what was tried of late: an agent that ends leaves them to the next one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,6 +9,7 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::ailing::Ails;
@@ -31,6 +33,8 @@ const AILING: &str = "ailing.json";
 const TAKEN: &str = "taken.json";
 /// When they were written.
 const CLOCK: &str = "clock.json";
+/// For the record of what the guard took, before anything is let go: it takes milliseconds, unless a webhook keeps it.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is left to the next agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub(super) struct Read {
 pub(super) struct OpenHeals {
     maps: Api<ConfigMap>,
     written: Left,
+    /// What the guard took, where the record of that was waited for in vain.
+    waited: Option<Vec<Taken>>,
 }
 
 impl OpenHeals {
@@ -91,6 +97,7 @@ impl OpenHeals {
         Self {
             maps: Api::namespaced(kube.clone(), namespace),
             written: Left::default(),
+            waited: None,
         }
     }
 
@@ -129,6 +136,24 @@ impl OpenHeals {
             return;
         }
         self.written = left;
+        self.waited = None;
+    }
+
+    /// The same before anything is let go, where what the guard took is not on record yet: once, and not for long, or what dies
+    /// would stay for as long as a webhook keeps each ConfigMap. Each round writes it again.
+    pub(super) async fn store_taken(&mut self, left: Left) {
+        let taken = left.taken.clone();
+        if taken == self.written.taken || self.waited.as_ref() == Some(&taken) {
+            return;
+        }
+        let stored = timeout(PATIENCE, self.store(left)).await;
+        if stored.is_err() {
+            warn!(
+                seconds = PATIENCE.as_secs(),
+                "what the guard took is not on record yet; what dies is let go all the same"
+            );
+            self.waited = Some(taken);
+        }
     }
 
     async fn write(&self, left: &Left) -> Result<()> {

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{Session, change, directory, load, make_directory, private};
 use crate::cli::connect::client_to;
 use crate::cli::exit::{Code, Failure};
+use crate::cli::interrupt::{self, Interrupt};
 use crate::cli::progress;
 use crate::client::{self, Renewal};
 use crate::secret::Secret;
@@ -41,8 +42,10 @@ fn ends(expires_at: Option<&str>, now: OffsetDateTime) -> bool {
 /// The session's token for a command that may outlive it: kept, and renewed when it ends. `held` is the token with its end.
 pub(in crate::cli) fn as_it_ends(hub: &str, held: (Secret<String>, Option<String>)) -> Renewal {
     let (hub, held) = (hub.to_owned(), Arc::new(Mutex::new(held)));
+    // A call may be made in a task that knows of no verb.
+    let verb = interrupt::own();
     Renewal::new(move || {
-        let (hub, held) = (hub.clone(), held.clone());
+        let (hub, held, verb) = (hub.clone(), held.clone(), verb.clone());
         async move {
             {
                 let held = held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +53,7 @@ pub(in crate::cli) fn as_it_ends(hub: &str, held: (Secret<String>, Option<String
                     return Ok(held.0.clone());
                 }
             }
-            let session = match renew(&hub).await {
+            let session = match renewed(&hub, verb.as_ref()).await {
                 Ok(session) => session,
                 // A hub that is away for a moment is that to the call, too.
                 Err(error) => {
@@ -67,6 +70,10 @@ pub(in crate::cli) fn as_it_ends(hub: &str, held: (Secret<String>, Option<String
 
 /// The hub's session, renewed where it is due.
 pub(in crate::cli) async fn renew(hub: &str) -> Result<Session> {
+    renewed(hub, interrupt::own().as_ref()).await
+}
+
+async fn renewed(hub: &str, verb: Option<&Interrupt>) -> Result<Session> {
     let directory = directory()?;
     make_directory(&directory)?;
     let name = keys::sha256_hex(hub.as_bytes());
@@ -75,7 +82,7 @@ pub(in crate::cli) async fn renew(hub: &str) -> Result<Session> {
         .open(&path)
         .with_context(|| format!("open {}", path.display()))?;
     alone(&file, &path, progress::waits).await?;
-    ask(&directory, hub).await
+    ask(&directory, hub, verb).await
 }
 
 /// Waits until no other process renews the session.
@@ -106,7 +113,7 @@ async fn alone(file: &File, path: &Path, mut tell: impl FnMut(&str)) -> Result<(
     }
 }
 
-async fn ask(directory: &Path, hub: &str) -> Result<Session> {
+async fn ask(directory: &Path, hub: &str, verb: Option<&Interrupt>) -> Result<Session> {
     let mut sessions = load(directory)?;
     let session = sessions
         .hubs
@@ -124,23 +131,27 @@ async fn ask(directory: &Path, hub: &str) -> Result<Session> {
     let asked = TokenRequest::Refresh {
         refresh_token: refresh,
     };
-    let answer = match client.session_token("renew the session", &asked).await {
-        Ok(answer) => answer,
-        Err(error) if is_over(&error) => {
-            forget(directory, hub, &session)?;
-            return Err(ended(hub, &error.to_string()).into());
-        }
-        Err(error) => return Err(error.into()),
+    let kept = async {
+        let answer = match client.session_token("renew the session", &asked).await {
+            Ok(answer) => answer,
+            Err(error) if is_over(&error) => {
+                forget(directory, hub, &session)?;
+                return Err(ended(hub, &error.to_string()).into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let next = Session {
+            token: answer.access_token,
+            refresh: Some(answer.refresh_token),
+            user: answer.user,
+            expires_at: Some(answer.access_expires_at),
+            ends_at: Some(answer.expires_at),
+            ca: session.ca.clone(),
+        };
+        keep(directory, hub, &session, next)
     };
-    let next = Session {
-        token: answer.access_token,
-        refresh: Some(answer.refresh_token),
-        user: answer.user,
-        expires_at: Some(answer.access_expires_at),
-        ends_at: Some(answer.expires_at),
-        ca: session.ca.clone(),
-    };
-    keep(directory, hub, &session, next)
+    // The hub has spent the token once it was asked, and knows it for a moment only: without the next one the session is over.
+    interrupt::to_its_end(verb, kept).await
 }
 
 /// Keeps what a session was renewed to, and gives what is kept then: who logged out meanwhile, or in again, has the last word.

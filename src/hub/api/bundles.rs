@@ -8,6 +8,7 @@ use axum::routing::{delete, get};
 use axum::{Json, Router};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
+use super::precondition::Part;
 use super::problem::{Problem, Slug};
 use super::{Caller, body, precondition};
 use crate::bundle::{Bundle, Components};
@@ -37,16 +38,21 @@ pub fn serving() -> Router<Arc<Hub>> {
 async fn list(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
+    Query(part): Query<Part>,
 ) -> Result<Json<Page<BundleView>>, Problem> {
-    // Who imports and removes them has to see which there are.
-    if !caller.user.is(Role::Operator) {
-        caller.require(&hub, Role::Viewer, "bundle.list").await?;
-    }
-    let items = hub.store.bundles().await?;
-    Ok(Json(Page {
-        items,
-        cursor: None,
-    }))
+    caller.require(&hub, Role::Viewer, "bundle.list").await?;
+    let bundles = hub.store.bundles().await?;
+    Ok(Json(precondition::page(bundles, &part, newest_first)?))
+}
+
+/// What puts bundles in order, the newest first: the moment of its import with each digit turned round, and the digest.
+fn newest_first(bundle: &BundleView) -> String {
+    let turned = |c: char| {
+        let digit = c.to_digit(10).and_then(|n| char::from_digit(9 - n, 10));
+        digit.unwrap_or(c)
+    };
+    let at: String = bundle.imported_at.chars().map(turned).collect();
+    format!("{at} {}", bundle.digest)
 }
 
 /// What the manifest has to be, and what of it is wanted.

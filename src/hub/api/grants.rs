@@ -38,6 +38,11 @@ fn manages(caller: &Caller) -> bool {
     caller.user.is(Role::Access) || caller.user.is(Role::Auditor)
 }
 
+/// Whether the caller may know which clusters there are.
+fn learns(caller: &Caller) -> bool {
+    manages(caller) || caller.user.is(Role::Viewer)
+}
+
 async fn show(
     State(hub): State<Arc<Hub>>,
     caller: Caller,
@@ -53,11 +58,9 @@ async fn show(
         return Err(unknown(&id));
     }
     let reach = Reach::of(&hub, &caller).await?;
-    let grant = reach.shown(grant).ok_or_else(|| unknown(&id))?;
-    Ok((
-        precondition::tag(grant.rev),
-        Json(view(&grant, clock::now())),
-    ))
+    let now = clock::now();
+    let grant = reach.shown(grant, now).ok_or_else(|| unknown(&id))?;
+    Ok((precondition::tag(grant.rev), Json(view(&grant, now))))
 }
 
 /// The cluster that is asked about, with its labels; without them it is not there, and the caller is not to learn that. Who may is

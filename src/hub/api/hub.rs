@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
-use time::Duration;
+use time::{Duration, OffsetDateTime};
 
 use super::Caller;
 use super::problem::Problem;
@@ -21,6 +21,8 @@ use crate::wire::api::{Check, HubInfo, WhoAmI};
 
 /// A certificate of files that ends sooner than this is worth a warning.
 const CERTIFICATE_MARGIN: Duration = Duration::days(14);
+/// The same of the hub's own CA: people have to log in again with the one after it, and agents have to hear of that.
+const CA_MARGIN: Duration = Duration::days(180);
 
 /// A sink that is further behind needs a look.
 const MAX_BEHIND: i64 = 1_000;
@@ -76,6 +78,11 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
             fix: String::new(),
         },
     ];
+    checks.extend(
+        hub.tls
+            .ca_not_after()
+            .map(|end| authority(end, clock::now())),
+    );
     if let Some(provider) = &hub.oidc {
         checks.push(identity(provider).await);
     }
@@ -146,6 +153,18 @@ fn certificate(hub: &Hub) -> Check {
         Err(text)
     };
     check("certificate", found, renewal(&hub.config.tls))
+}
+
+/// The hub's own CA, which nobody replaces but its operator.
+fn authority(end: OffsetDateTime, now: OffsetDateTime) -> Check {
+    let text = format!("good until {}", clock::rfc3339(end));
+    let found = if end - now > CA_MARGIN {
+        Ok(text)
+    } else {
+        Err(text)
+    };
+    let fix = "run: linesman hub rotate ca --in 7d, on the machine of the hub; people log in again before it serves";
+    check("CA", found, fix)
 }
 
 /// How one that ends soon is replaced.
@@ -238,6 +257,21 @@ async fn behind(hub: &Hub, sink: &str) -> Result<i64, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_own_ca_that_ends_within_half_a_year_is_to_be_replaced() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let told = [181, 180].map(|days| {
+            let Check { ok, found, fix, .. } = authority(now + Duration::days(days), now);
+            (ok, found, fix.contains("rotate ca"))
+        });
+        let found = |day: &str| format!("good until {day}T00:00:00.000Z");
+        let expected = [
+            (true, found("1970-07-01"), false),
+            (false, found("1970-06-30"), true),
+        ];
+        assert_eq!(told, expected);
+    }
 
     /// The hub's own certificate is in no files that anybody was to renew.
     #[test]

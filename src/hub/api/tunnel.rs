@@ -191,6 +191,8 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     let before = hub
         .tunnels
         .add(&cluster, &cluster_id, line.clone(), hello.resumes);
+    hub.tunnels
+        .proven((&cluster, &cluster_id), epoch, &key.fingerprint);
     if let Some(before) = before {
         // Put on record however soon this line ends.
         let (hub, peer) = (hub.clone(), peer.clone());
@@ -204,8 +206,10 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
     // In boxes: an idle line keeps no room for what is done at its ends. All of it goes on beside the line, which is in use from
     // here on, however long the store takes.
     let telling = Box::pin(async {
+        // The others find the agent's next line when they hear that its former key has ended.
+        let before = directory::came(&hub, &cluster, &cluster_id, &line).await;
         agents::identity::in_use(&hub, &key).await;
-        if let Some(before) = directory::came(&hub, &cluster, &cluster_id, &line).await {
+        if let Some(before) = before {
             taken_over(&hub, (&cluster, &cluster_id), &peer, before).await;
         }
     });

@@ -5,7 +5,7 @@
 pub enum Role {
     /// Sees clusters, heals and bundles.
     Viewer,
-    /// Adds, readopts and removes clusters, imports, sees and removes bundles, pushes to the catalog.
+    /// Adds, readopts and removes clusters, imports and removes bundles, pushes to the catalog; sees what a viewer sees.
     Operator,
     /// Manages grants.
     Access,
@@ -22,6 +22,15 @@ impl Role {
             Self::Access => "access",
             Self::Auditor => "auditor",
             Self::Admin => "admin",
+        }
+    }
+
+    /// Whether who has this role has the other one with it: admins have all, and who changes clusters sees them.
+    pub fn holds(self, other: Self) -> bool {
+        match self {
+            Self::Admin => true,
+            Self::Operator => matches!(other, Self::Operator | Self::Viewer),
+            Self::Viewer | Self::Access | Self::Auditor => self == other,
         }
     }
 
@@ -64,5 +73,26 @@ impl Scope {
             "kube-read" => Some(Self::KubeRead),
             role => Role::parse(role).map(Self::Role),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admins_hold_every_role_and_operators_see_what_viewers_see() {
+        use Role::{Access, Admin, Auditor, Operator, Viewer};
+        let all = [Viewer, Operator, Access, Auditor, Admin];
+        let held = |role: Role| all.into_iter().filter(move |other| role.holds(*other));
+        let held = all.map(|role| held(role).collect::<Vec<_>>());
+        let expected = [
+            vec![Viewer],
+            vec![Viewer, Operator],
+            vec![Access],
+            vec![Auditor],
+            all.to_vec(),
+        ];
+        assert_eq!(held, expected);
     }
 }

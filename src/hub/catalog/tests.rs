@@ -19,6 +19,7 @@ fn under(name: &str) -> Files {
     template().into_iter().filter(|(p, _)| own(p)).collect()
 }
 
+/// H38 of `cluster add`.
 #[test]
 fn the_example_is_what_cluster_add_writes() {
     for name in ["eu1", "us1"] {

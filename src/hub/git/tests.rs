@@ -97,6 +97,7 @@ async fn a_start_beside_other_replicas_leaves_their_locks_alone() {
     assert_eq!([lock, packed].map(|path| path.exists()), [false, false]);
 }
 
+/// H38 of `cluster add`.
 #[tokio::test]
 async fn missing_files_are_added_and_others_left_alone() {
     let folder = Folder::new();

@@ -257,7 +257,7 @@ async fn common(hub: &Hub) -> Result<()> {
     Ok(())
 }
 
-/// Ends what agents have open here whose cluster was revoked.
+/// Ends what agents have open here whose cluster was revoked, and lines whose key was.
 async fn revoked(hub: &Hub) -> Result<()> {
     let mut present = hub.tunnels.clusters();
     present.extend(hub.orders.listening());
@@ -265,7 +265,7 @@ async fn revoked(hub: &Hub) -> Result<()> {
     for name in hub.store.revoked(names).await? {
         api::clusters::cut_off(hub, &name);
     }
-    Ok(())
+    Ok(directory::end_former(hub, None).await?)
 }
 
 /// Tells each agent that listens here of an assignment that is another, and that its cluster was removed. Of such a cluster nothing

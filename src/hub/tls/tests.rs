@@ -22,8 +22,8 @@ fn the_ca_stays_and_the_leaf_is_renewed_at_sixty_days() {
     let first = Tls::load(&data, source(), NOW).unwrap();
     let again = Tls::load(&data, source(), NOW + Duration::days(59)).unwrap();
     assert_eq!(
-        (again.ca(), again.not_after()),
-        (first.ca(), first.not_after())
+        (again.ca(), again.not_after(), again.ca_not_after()),
+        (first.ca(), first.not_after(), Some(NOW + CA_LIFE))
     );
     let day = NOW + Duration::days(61);
     again.renew(day).unwrap();
@@ -236,4 +236,14 @@ fn certificate_and_key_of_different_pairs_are_refused() {
     for data in [one, two] {
         std::fs::remove_dir_all(data).unwrap();
     }
+}
+
+/// One that is to follow is told beside the present one, in either order.
+#[test]
+fn of_two_cas_the_end_of_the_last_counts() {
+    let later = NOW + Duration::days(1);
+    let [one, other] = [NOW, later].map(|at| new_ca(at).unwrap().0);
+    let ends = [format!("{one}{other}"), format!("{other}{one}")]
+        .map(|pem| last_end(Path::new("ca.crt"), &pem).unwrap());
+    assert_eq!(ends, [later + CA_LIFE; 2]);
 }

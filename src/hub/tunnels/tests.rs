@@ -9,6 +9,7 @@ use crate::clock::Steady;
 use crate::hub::twin::takeovers::Takeover;
 use crate::tunnel::driver::{Identity, Socket};
 use crate::tunnel::session::{Config, Role};
+use crate::wire::frame::{Class, Kind};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -86,6 +87,35 @@ async fn of_more_lines_than_a_cluster_may_have_the_oldest_ends_at_once() {
     }
     assert_eq!(texts, [CROWDED, "drained"]);
     assert!(lines.last().unwrap().takes_streams());
+}
+
+/// L41
+#[tokio::test]
+async fn a_line_ends_with_the_key_that_it_was_proven_by() {
+    let (tunnels, mut tasks) = (Tunnels::default(), JoinSet::new());
+    let line = line(&mut tasks, 7, "one");
+    tunnels.add(&eu1(), "its", line.clone(), None);
+    // Another cluster that had the name has none here.
+    tunnels.proven((&eu1(), "another"), 7, "k0");
+    tunnels.proven((&eu1(), "its"), 7, "k1");
+    let of = |name: ClusterName| tunnels.keys(Some(&name));
+    let told = [tunnels.keys(None), of(eu1()), of("eu2".parse().unwrap())];
+    let k1 = || vec!["k1".to_owned()];
+    assert_eq!(told, [k1(), k1(), vec![]]);
+    let other = [("k0".to_owned(), false)].into();
+    assert_eq!(tunnels.proven_by(&other), []);
+    tunnels.end_former(&eu1(), &other, None);
+    let stream = line.open(Kind::Api, Class::Normal, Bytes::new()).await;
+    assert!(stream.is_ok(), "{stream:?}");
+
+    let its = [("k1".to_owned(), false)].into();
+    assert_eq!(tunnels.proven_by(&its), [eu1()]);
+    tunnels.end_former(&eu1(), &its, None);
+    let ended = timeout(PATIENCE, line.closed()).await.expect("it ends");
+    let said = (ended.code, ended.text.as_str());
+    assert_eq!(said, (Code::Revoked, "the key of this line has ended"));
+    tunnels.remove((&eu1(), "its"), &line, &ended);
+    assert_eq!(tunnels.keys(None), [] as [&str; 0]);
 }
 
 fn gone() -> Ended {

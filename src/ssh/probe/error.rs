@@ -10,6 +10,9 @@ pub enum Step {
     Dns,
     Tcp,
     HostKey,
+    /// The key was offered, and nothing was heard of it: the connection or the time ended first.
+    Offer,
+    /// The key is not taken.
     Auth,
     Repo,
     Branch,
@@ -21,7 +24,7 @@ impl Step {
             Self::Dns => "dns",
             Self::Tcp => "tcp",
             Self::HostKey => "host-key",
-            Self::Auth => "auth",
+            Self::Offer | Self::Auth => "auth",
             Self::Repo => "repo",
             Self::Branch => "branch",
         }
@@ -48,6 +51,9 @@ pub enum ProbeError {
         expected: Vec<String>,
         text: String,
     },
+    /// Says nothing of the key: a host with too much to do, or what stands before it, hangs up, too.
+    #[error("auth: {text}")]
+    Offer { text: String },
     #[error("auth: {text}")]
     Auth { text: String },
     #[error("repo: {text}")]
@@ -62,6 +68,7 @@ impl ProbeError {
             Self::Dns { .. } => Step::Dns,
             Self::Tcp { .. } => Step::Tcp,
             Self::HostKey { .. } => Step::HostKey,
+            Self::Offer { .. } => Step::Offer,
             Self::Auth { .. } => Step::Auth,
             Self::Repo { .. } => Step::Repo,
             Self::Branch { .. } => Step::Branch,
@@ -77,6 +84,7 @@ impl ProbeError {
                 expected: Vec::new(),
                 text,
             },
+            Step::Offer => Self::Offer { text },
             Step::Auth => Self::Auth { text },
             Step::Repo => Self::Repo { text },
             Step::Branch => Self::Branch { text },

@@ -3,11 +3,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use russh::Preferred;
+use russh::client::{self, DisconnectReason};
 use russh::keys::PublicKeyOrCertificate;
-use russh::{Preferred, client};
 use ssh_key::{Algorithm, EcdsaCurve};
 
 use super::ProbeError;
+use super::ending::LastWords;
 use crate::ssh::GitUrl;
 use crate::ssh::known_hosts::{HostKey, KnownHosts, Verdict, fingerprint};
 
@@ -17,6 +19,7 @@ pub(super) struct Checker {
     pub(super) port: u16,
     pub(super) known: KnownHosts,
     pub(super) verdict: Arc<Mutex<Option<Result<HostKey, ProbeError>>>>,
+    pub(super) last_words: LastWords,
 }
 
 impl client::Handler for Checker {
@@ -30,6 +33,23 @@ impl client::Handler for Checker {
         let trusted = verdict.is_ok();
         *self.verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(verdict);
         Ok(trusted)
+    }
+
+    async fn disconnected(
+        &mut self,
+        reason: DisconnectReason<russh::Error>,
+    ) -> Result<(), russh::Error> {
+        match reason {
+            DisconnectReason::ReceivedDisconnect(said) => {
+                let mut last_words = self
+                    .last_words
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                *last_words = Some(said);
+                Ok(())
+            }
+            DisconnectReason::Error(error) => Err(error),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A Git host that is down, and an engine that is kept from it (W14, F33).
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ fn a_git_server_that_is_down_is_nobodys_fault_here() {
     let before = on_record(&world);
     let source = deployment(FLUX, "source-controller");
     let uid = world.uid(&source);
+    let (said, synced) = (said_that_git_is_away(&world), world.synced_by());
     let mark = Mark::now(&world.audit);
     world.hub.stop();
     // The fetch that is asked for fails, and the agent has time to make something of it.
@@ -42,8 +44,8 @@ fn a_git_server_that_is_down_is_nobodys_fault_here() {
         || world.uid(HELLO).is_some_and(|now| Some(now) != hello),
     );
     figure("W14", "Git away: deleted workload back", "", shown(back));
-    says_that_git_is_away(&world);
-    let written = mark.first_mending_write();
+    says_that_git_is_away(&world, &said);
+    let written = (mark.first_mending_write(), world.rewritten(&synced));
     world.hub.up();
     let took = world.function(seconds(LIMIT));
     figure(
@@ -53,7 +55,8 @@ fn a_git_server_that_is_down_is_nobodys_fault_here() {
         shown(took),
     );
     one_alert(&world, &before);
-    assert_eq!(written, None, "nothing is mended while Git is away");
+    let none = (None, Vec::new());
+    assert_eq!(written, none, "nothing is mended while Git is away");
     assert_eq!(world.uid(&source), uid);
 }
 
@@ -62,17 +65,18 @@ fn a_git_server_that_is_down_is_nobodys_fault_here() {
 pub(crate) fn argo_cd_without_git(world: &mut World) {
     settle(world);
     let (before, pods) = (on_record(world), pods_of(world));
+    let (said, synced) = (said_that_git_is_away(world), world.synced_by());
     let mark = Mark::now(&world.audit);
     world.hub.stop();
     asks(world);
-    let took = says_that_git_is_away(world);
+    let took = says_that_git_is_away(world, &said);
     figure(
         "W14",
         "Argo CD: Git away → called GitUnreachable",
         "",
         shown(took),
     );
-    let written = mark.first_mending_write();
+    let written = (mark.first_mending_write(), world.rewritten(&synced));
     world.hub.up();
     let took = world.function(seconds(LIMIT));
     figure(
@@ -82,20 +86,29 @@ pub(crate) fn argo_cd_without_git(world: &mut World) {
         shown(took),
     );
     one_alert(world, &before);
-    assert_eq!(written, None, "nothing is mended while Git is away");
+    let none = (None, Vec::new());
+    assert_eq!(written, none, "nothing is mended while Git is away");
     assert_eq!(pods_of(world), pods);
 }
 
-/// The agent's own word in the cluster: the hub is away, too.
-fn says_that_git_is_away(world: &World) -> Duration {
+/// The agent's own word in the cluster: the hub is away, too. `before` is what it had said by then.
+fn says_that_git_is_away(world: &World, before: &BTreeSet<String>) -> Duration {
+    until("the agent has said that Git is away", seconds(600), || {
+        !said_that_git_is_away(world).is_subset(before)
+    })
+}
+
+/// Its Events of that. One that comes again soon is the same one, counted; they are there for an hour.
+fn said_that_git_is_away(world: &World) -> BTreeSet<String> {
     // About the root, so in its namespace.
     let namespace = world.namespace();
     let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    until("the agent has said that Git is away", seconds(600), || {
-        let all = world.api.get(&events).unwrap_or_default();
-        let all = all["items"].as_array().cloned().unwrap_or_default();
-        all.iter().any(|e| e["reason"] == "GitUnreachable")
-    })
+    let all = world.api.get(&events).unwrap_or_default();
+    let all = all["items"].as_array().into_iter().flatten();
+    let of_it = all.filter(|e| e["reason"] == "GitUnreachable" && e["action"] == "Detected");
+    of_it
+        .map(|e| json!([e["metadata"]["name"], e["series"]["count"]]).to_string())
+        .collect()
 }
 
 fn one_alert(world: &World, before: &[Value]) {

@@ -43,7 +43,7 @@ pub(crate) fn all_go_wrong(world: &World, case: &str) {
 }
 
 /// These fields of controllers, each with its path, set wrong at once: all are as before.
-fn wrong_at_once(world: &World, case: &str, all: &[(&str, &str)]) {
+pub(crate) fn wrong_at_once(world: &World, case: &str, all: &[(&str, &str)]) {
     let good: Vec<_> = all
         .iter()
         .map(|(path, _)| chosen(&spec(world, path)))

@@ -29,7 +29,7 @@ fn an_agent_that_stands_still_is_started_again() {
         figure("L54", &what, bar, shown(began.elapsed()));
     };
     until("its Pod is not ready", seconds(60), || !is_ready(&world));
-    told("its Pod not ready", "");
+    told("its Pod not ready", "≤ 10 s");
     until("another process is there", seconds(120), || {
         agent_pids(&world).iter().any(|new| *new != pid)
     });

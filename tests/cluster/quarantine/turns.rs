@@ -67,10 +67,10 @@ pub(super) fn broken_and_mended(
     bad
 }
 
-/// W22: the agent writes nothing. `roll` pushes the newer version, or the one before, by the name that its marker has, and waits
-/// until the engine runs it.
+/// W22: the agent writes nothing, and nobody changes what the engine syncs by. `roll` pushes the newer version, or the one before, by
+/// the name that its marker has, and waits until the engine runs it.
 pub(super) fn another_version_and_back(world: &World, roll: impl Fn(&str, bool) -> Duration) {
-    let mark = Mark::now(&world.audit);
+    let (mark, synced) = (Mark::now(&world.audit), world.synced_by());
     for (marker, newer) in [("newer", true), ("older", false)] {
         let took = roll(marker, newer) + world.function(seconds(LIMIT));
         figure(
@@ -87,4 +87,6 @@ pub(super) fn another_version_and_back(world: &World, roll: impl Fn(&str, bool) 
         [""; 0],
         "the agent wrote"
     );
+    let rewritten = world.rewritten(&synced);
+    assert!(rewritten.is_empty(), "{rewritten:#?}");
 }

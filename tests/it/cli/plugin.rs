@@ -1,10 +1,16 @@
 //! kubectl's plugin: whose token it shows to whom, and what it says where it has none.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use linesman::wire::api::SessionAnswer;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 
-use super::{Home, Ran};
+use super::{Home, Ran, mode};
+use crate::tls;
 
 #[test]
 fn the_plugin_prints_the_sessions_token_and_asks_nobody() {
@@ -128,4 +134,71 @@ fn a_token_file_that_holds_no_token_is_refused_unseen() {
     ]);
     ran.fails(2, "holds no token");
     assert!(!ran.err.contains("hunter2"), "{ran:?}");
+}
+
+/// H31: a refresh token is good once. Ctrl-C reaches kubectl's plugin, too, and where it cut a renewal in the middle, the hub had spent
+/// the token and the next one was lost: the session ended with the next command.
+#[tokio::test]
+async fn ctrl_c_cuts_no_renewal_in_the_middle() {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let home = Home::new();
+    let (acceptor, ca) = tls::loopback();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hub = format!("https://{}", listener.local_addr().unwrap());
+    let session = |name: &str, expires_at: &str| {
+        json!({
+            "token": format!("lma1.{name}.a"),
+            "refresh": format!("lmr1.{name}.b"),
+            "ca": ca,
+            "user": "ada",
+            "expiresAt": expires_at,
+            "endsAt": "2999-01-02T00:00:00Z",
+        })
+    };
+    let sessions = |session: Value| json!({ "current": hub, "hubs": { hub.as_str(): session } });
+    let old = sessions(session("old", "2026-01-01T00:00:00Z"));
+    let file = home.write("state/linesman/sessions.json", &old.to_string());
+    let mut plugin = home.linesman(&["credential", "--hub", &hub]);
+    plugin.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut plugin = tokio::process::Command::from(plugin)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(plugin.stderr.take().unwrap()).lines();
+    let ends = async {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let mut asks = acceptor.accept(tcp).await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"}") {
+            asked.push(asks.read_u8().await.unwrap());
+        }
+        let asked = String::from_utf8(asked).unwrap();
+        assert!(asked.contains("lmr1.old.b"), "{asked}");
+        let pid = plugin.id().unwrap().to_string();
+        let pressed = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+        assert!(pressed.success());
+        let first = said.next_line().await.unwrap();
+        let waits = "the session is being renewed; this ends as soon as it is kept";
+        assert_eq!(first.as_deref(), Some(waits));
+        let answer = SessionAnswer {
+            user: "ada".to_owned(),
+            access_token: "lma1.new.a".to_owned(),
+            access_expires_at: "2999-01-01T00:00:00Z".to_owned(),
+            refresh_token: "lmr1.new.b".to_owned(),
+            expires_at: "2999-01-02T00:00:00Z".to_owned(),
+        };
+        let body = serde_json::to_string(&answer).unwrap();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:";
+        let whole = format!("{head} {}\r\n\r\n{body}", body.len());
+        asks.write_all(whole.as_bytes()).await.unwrap();
+        asks.flush().await.unwrap();
+        let last = said.next_line().await.unwrap();
+        assert_eq!(last.as_deref(), Some("error: interrupted"));
+        plugin.wait_with_output().await.unwrap()
+    };
+    let ended = timeout(PATIENCE, ends).await.expect("it ends");
+    assert_eq!((ended.status.code(), ended.stdout), (Some(130), vec![]));
+    let kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(kept, sessions(session("new", "2999-01-01T00:00:00Z")));
+    assert_eq!(mode(&file), 0o600);
 }

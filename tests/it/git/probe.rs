@@ -9,7 +9,7 @@ use linesman::ssh::known_hosts::{HostKey, known_hosts_line};
 use linesman::ssh::{GitUrl, Head, Probe, ProbeError, Step, probe};
 use tokio::net::TcpListener;
 
-use super::host::{Host, Who, host_key};
+use super::host::{Host, Standing, Who, host_key};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -142,6 +142,29 @@ async fn each_failure_names_its_step_and_what_to_do() {
         let mut case = Case::good(&host);
         spoil(&mut case);
         case.fails_at(step, words).await;
+    }
+    host.end().await;
+}
+
+/// F26: a host that hangs up has said nothing of the key. Taken for a refusal, it has a good key registered again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_hangs_up_has_not_refused_the_key() {
+    let host = Host::start().await;
+    for (standing, step, words) in [
+        (
+            Standing::Away,
+            Step::Offer,
+            "before it answered for the key",
+        ),
+        (Standing::Revoked, Step::Auth, "does not accept the key"),
+        (
+            Standing::Away,
+            Step::Offer,
+            "before it answered for the key",
+        ),
+    ] {
+        host.stand(standing);
+        Case::good(&host).fails_at(step, words).await;
     }
     host.end().await;
 }

@@ -1,5 +1,7 @@
 //! Engine bundles that are removed, and those that clusters need.
 
+use linesman::clock;
+use linesman::hub::store::NewBundle;
 use linesman::wire::api::EngineKind;
 use linesman::wire::id::Digest;
 use serde_json::{Value, json};
@@ -214,6 +216,53 @@ async fn whoever_may_import_and_remove_bundles_sees_which_there_are() {
     let (code, problem) = list(&other).await;
     assert_eq!((code, slug(&problem)), (403, "not-allowed"));
     assert_eq!(problem["detail"], "ada lacks the role viewer");
+    hub.stop().await;
+}
+
+/// Those behind the 500 newest were neither listed nor found by their version.
+#[tokio::test]
+async fn all_bundles_are_listed_page_by_page_and_any_can_be_chosen() {
+    let hub = TestHub::start("bundles-pages").await;
+    hub.add("eu1").await;
+    let later = clock::now() + time::Duration::hours(1);
+    for n in 0..500_u16 {
+        let mut bytes = [7; 32];
+        bytes[..2].copy_from_slice(&n.to_be_bytes());
+        let bundle = NewBundle {
+            digest: Digest::from_bytes(bytes),
+            engine: EngineKind::Flux,
+            version: format!("2.9.{}", n + 10),
+            objects: 1,
+            images: vec![],
+            data: vec![1],
+            imported_by: "admin".to_owned(),
+        };
+        let at = later + time::Duration::seconds(i64::from(n));
+        hub.hub.store.add_bundle(bundle, at).await.unwrap();
+    }
+    let newest_first = (10..510).rev().map(|n| format!("2.9.{n}"));
+    let mut expected: Vec<String> = newest_first.collect();
+    expected.push("2.9.5".to_owned());
+    for (asked, pages) in [("limit=500", 2), ("limit=200", 3)] {
+        let (mut seen, mut cursor, mut count) = (Vec::new(), String::new(), 0);
+        loop {
+            let path = format!("/v1/bundles?{asked}{cursor}");
+            let (code, page) = hub.get(&path).await;
+            assert_eq!(code, 200, "{page}");
+            let items = page["items"].as_array().unwrap();
+            let versions = items.iter().map(|b| b["version"].as_str().unwrap());
+            seen.extend(versions.map(str::to_owned));
+            count += 1;
+            let Some(next) = page["cursor"].as_str() else {
+                break;
+            };
+            cursor = format!("&cursor={next}");
+        }
+        assert_eq!((seen, count), (expected.clone(), pages), "{asked}");
+    }
+    for version in ["2.9.10", "2.9.5"] {
+        assert_eq!(set(&hub, "eu1", version).await, 200, "{version}");
+    }
     hub.stop().await;
 }
 

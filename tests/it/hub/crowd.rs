@@ -116,7 +116,7 @@ fn cpu() -> Duration {
 
 /// H11: a join costs a hub of many clusters what it costs a hub of few. Other tests in the process would count, so it is run alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures the CPU time of the whole process: run it alone"]
+#[ignore = "measures the CPU time of the whole process, so it runs alone: make large"]
 async fn a_join_costs_the_same_among_many_clusters() {
     const JOINS: u32 = 100;
     let hub = TestHub::start("crowd-cost").await;

@@ -93,7 +93,7 @@ pub(super) fn silence(id: &str) -> HealRecord {
 
 /// What it takes to look at ten thousand agents that are all well, with SQLite.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a figure: cargo test --test it -- --ignored --nocapture ten_thousand_agents"]
+#[ignore = "a figure of ten thousand agents: make large"]
 async fn ten_thousand_agents_are_looked_at() {
     const LOOKS: u32 = 50;
     let hub = TestHub::start("lost-many").await;

@@ -82,7 +82,7 @@ async fn kept(secrets: &Secrets) -> (HubRef, u64) {
     (state.assignment.hub, state.trust.unwrap().bundle.version)
 }
 
-/// H19, L17: with the agent there all the time, and with one that slept through two such changes.
+/// H19, H20, L17: with the agent there all the time, and with one that slept through two such changes.
 #[tokio::test]
 async fn agents_follow_a_hub_to_another_url_ca_and_key_by_themselves() {
     let hub = TestHub::start("moved").await;

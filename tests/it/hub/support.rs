@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 mod agent;
 mod place;
 
-pub(crate) use agent::{Agent, Call};
+pub(crate) use agent::{Agent, Call, signature};
 use place::{CHOSEN, SEVERAL, choose_postgres, records, several_listener, shared_urls};
 
 /// A file of the data directory: the hub recovers no identities.

@@ -1,17 +1,23 @@
 //! Another way to the hub: the agent's real part that joins, at a real hub.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use linesman::agent::enroll::stored::Join;
 use linesman::agent::link::ProxyConfig;
+use linesman::hub::HubKeys;
+use linesman::keys::KeyPair;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::moved::applied;
-use super::older::on;
+use super::older::{agent, on};
 use super::rotate::world::{PATIENCE, Secrets};
 use super::support::TestHub;
+use crate::line::proxy::{Manner, Proxy};
+use crate::wait::until;
 
 /// An API server that keeps Secrets, and lists what is applied from when there is something.
 fn server(secrets: &Secrets, listed: &Arc<Mutex<Option<Value>>>) -> kube::Client {
@@ -75,4 +81,53 @@ async fn another_proxy_in_the_adoption_yaml_counts_without_an_answer_of_the_hub(
     };
     assert_eq!(other.proxy, Some(expected));
     assert_eq!(other.assignment, joined.assignment);
+}
+
+/// H8: with the hub's own CA and a proxy that asks for credentials a cluster joins, and what follows goes the same way.
+#[tokio::test]
+async fn a_cluster_joins_through_a_proxy_that_asks_for_credentials() {
+    let hub = TestHub::start("way-proxy").await;
+    let token = hub.add("eu1").await;
+    let proxy = Proxy::new(Manner::Willing).await;
+    let config = proxy.config(Some("user:p@ss"), &[]);
+    let join = Join {
+        proxy: Some(config.clone()),
+        ..applied(&hub, &token)
+    };
+    let mut agent = agent(Some(join), &Secrets::default()).await;
+    let joined = timeout(PATIENCE, agent.joined.wait_for(Option::is_some)).await;
+    let joined = joined.expect("it joins").unwrap().clone().unwrap();
+    assert_eq!(joined.proxy, Some(config));
+    assert!(proxy.tunnels.load(Ordering::Relaxed) > 0);
+    hub.stop().await;
+}
+
+/// H8: whom the CA of the YAML does not vouch for gets no token, whatever else could be tried; so that is as good as it was.
+#[tokio::test]
+async fn a_cluster_with_another_ca_in_its_yaml_does_not_join() {
+    let hub = TestHub::start("way-ca").await;
+    let token = hub.add("eu1").await;
+    let other = HubKeys::new(KeyPair::from_seed(&[66; 32])).pin();
+    // And how often a try connects: where a key is pinned, whoever answers is asked for what that key signed.
+    for (hub_keys, connects) in [(vec![], 1), (vec![other], 2)] {
+        let proxy = Proxy::new(Manner::Willing).await;
+        let join = Join {
+            hub_keys,
+            ca: crate::tls::loopback().1,
+            proxy: Some(proxy.config(Some("user:p@ss"), &[])),
+            ..applied(&hub, &token)
+        };
+        let agent = agent(Some(join), &Secrets::default()).await;
+        until("the next try has begun", PATIENCE, async || {
+            proxy.tunnels.load(Ordering::Relaxed) > connects
+        })
+        .await;
+        assert!(agent.joined.borrow().is_none());
+    }
+    let (_, view) = hub.get("/v1/clusters/eu1").await;
+    assert_eq!(view["phase"], "Pending");
+    let mut agent = agent(Some(applied(&hub, &token)), &Secrets::default()).await;
+    let joined = timeout(PATIENCE, agent.joined.wait_for(Option::is_some)).await;
+    assert!(joined.expect("it joins").is_ok());
+    hub.stop().await;
 }

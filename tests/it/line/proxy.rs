@@ -21,14 +21,16 @@ use super::world::{Front, PATIENCE, World};
 use super::{echo, open, pattern, round_trip};
 
 /// An HTTP proxy that knows CONNECT and one user.
-struct Proxy {
+pub(crate) struct Proxy {
     address: String,
-    tunnels: Arc<AtomicU32>,
+    /// Those that it made.
+    pub(crate) tunnels: Arc<AtomicU32>,
     _task: JoinSet<()>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
+pub(crate) enum Manner {
+    /// Towards the user `user` with the password `p@ss`.
     Willing,
     /// 403 to every target.
     Refusing,
@@ -42,7 +44,7 @@ enum Manner {
 const BASIC: &str = "Basic dXNlcjpwQHNz";
 
 impl Proxy {
-    async fn new(manner: Manner) -> Self {
+    pub(crate) async fn new(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let tunnels = Arc::new(AtomicU32::new(0));
@@ -60,7 +62,7 @@ impl Proxy {
         }
     }
 
-    fn config(&self, credentials: Option<&str>, bypass: &[&str]) -> ProxyConfig {
+    pub(crate) fn config(&self, credentials: Option<&str>, bypass: &[&str]) -> ProxyConfig {
         ProxyConfig {
             address: self.address.clone(),
             credentials: credentials.map(|text| Secret::new(text.to_owned())),

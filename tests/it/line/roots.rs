@@ -76,8 +76,8 @@ async fn dials() {
     }
 }
 
-/// Where the hub's certificate is said to be publicly trusted, the system's roots are what the line is dialled by, and nothing
-/// else is.
+/// H8: where the hub's certificate is said to be publicly trusted, the system's roots are what the line is dialled by, and nothing
+/// else is; where a CA is given, those never are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hub_without_a_ca_is_trusted_as_far_as_the_system_trusts_it() {
     let world = World::known(KeyPair::from_seed(&SEED)).await;

@@ -159,7 +159,7 @@ impl ApiServer {
         drop(timeout(PATIENCE, asked).await.expect("it is asked for"));
     }
 
-    /// Lets go of the answers that take their time: `slow`, `slowly`, the rest of `broken`, and the command at [`DEAF`].
+    /// Lets go of the answers that take their time: `slow`, `slowly`, `exec` in `late`, the rest of `broken`, and the command at [`DEAF`].
     pub(super) fn release(&self) {
         self.state.released.send_replace(true);
     }
@@ -286,6 +286,10 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
         "evil" => evil(),
         "exec" if path.contains("/sick/") => full(StatusCode::INTERNAL_SERVER_ERROR, "{}"),
         "exec" if path.contains("/none/") => full(StatusCode::NOT_FOUND, NOT_FOUND),
+        "exec" if path.contains("/late/") => {
+            released(state).await;
+            exec(state, request)
+        }
         "exec" => exec(state, request),
         other => super::http::answer(other).unwrap_or_else(|| full(StatusCode::OK, "{}")),
     }

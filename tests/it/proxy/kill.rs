@@ -1,4 +1,4 @@
-//! The real program as hub, killed in the middle of a user's request.
+//! The real program as hub, killed in the middle of what it does.
 
 use std::io::BufRead as _;
 use std::net::SocketAddr;
@@ -22,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::apiserver::ApiServer;
 use super::pair::Pair;
 use super::world::{Left, PATIENCE, World, forward, link_config, not_dialled};
+
+mod joins;
 
 /// Killed when it goes out of scope.
 pub(super) struct Hub {

@@ -166,3 +166,62 @@ async fn a_watch_that_would_be_narrowed_now_ends() {
     let row = ("H35", "fewer namespaces → watch over", BAR);
     measured(row, PATIENCE, broken(&mut narrowed)).await;
 }
+
+/// L47: whoever throws all out deletes the Secret and makes it again. What went before that, and is answered after it, is thrown out, too.
+#[tokio::test]
+async fn a_session_that_was_asked_for_before_the_secret_was_made_again_does_not_outlast_it() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    let late = "/late/exec?command=sh";
+    let request = Request::get(format!("/clusters/eu1/api/v1/namespaces/a/pods{late}"))
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .body(Bytes::new());
+    let thrown_out = async {
+        server.asked_for(late, 1).await;
+        pair.bind_anew();
+        server.release();
+    };
+    let (answer, ()) = tokio::join!(pair.send(request.unwrap()), thrown_out);
+    let over = async {
+        // The head of the answer may have come through by then.
+        if let Ok(mut response) = answer
+            && let Ok(session) = hyper::upgrade::on(&mut response).await
+        {
+            ended(&mut TokioIo::new(session)).await;
+        }
+        server.no_watches().await;
+    };
+    let row = ("L47", "answer to what was thrown out → session over", BAR);
+    measured(row, PATIENCE, over).await;
+    // What is asked for from then on is as good as ever.
+    exec(&pair).await;
+}
+
+/// L47, H35: an upload that nobody reads has no answer that would begin, and ends all the same.
+#[tokio::test]
+async fn an_upload_that_waits_for_its_reader_ends_with_the_owners_word() {
+    let words: [(&str, fn(&Pair)); 3] = [
+        ("Secret deleted", Pair::withdraw),
+        ("Secret made again", Pair::bind_anew),
+        ("line: off", |pair| pair.policy("line", "off")),
+    ];
+    for (what, word) in words {
+        let server = ApiServer::start().await;
+        let pair = Pair::new(&server);
+        let slow = "/services/b/proxy/slow";
+        let request = Request::post(format!("/clusters/eu1/api/v1/namespaces/a{slow}"))
+            .body(Bytes::from(vec![b'x'; 32 << 10]))
+            .unwrap();
+        let taken = async {
+            server.asked_for(slow, 1).await;
+            word(&pair);
+        };
+        let ended = async { tokio::join!(pair.send(request), taken).0 };
+        let answer = timeout(PATIENCE, ended).await.expect(what).unwrap();
+        assert_eq!(answer.status(), 502, "{what}");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8_lossy(&body);
+        assert!(body.contains("owner ended access"), "{what}: {body}");
+    }
+}

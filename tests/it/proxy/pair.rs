@@ -168,6 +168,15 @@ impl Pair {
         });
     }
 
+    /// As where they delete it and make it again, and the agent hears of the second alone.
+    pub(super) fn bind_anew(&self) {
+        self.credential.send_replace(Credential::Token {
+            bearer: Secret::new("line-token-2".to_owned()),
+            serial: 2,
+            bound: "another uid".to_owned(),
+        });
+    }
+
     /// Sets the two clocks apart, and says how often another line was asked for before.
     pub(super) fn set_apart(&self, seconds: i64) -> u32 {
         self.apart.store(seconds, Ordering::Relaxed);

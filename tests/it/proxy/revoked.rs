@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use linesman::clock;
+use linesman::hub::Hub;
 use linesman::hub::access::{Clusters, Grant};
-use linesman::hub::store::Revision;
+use linesman::hub::store::{KeyKind, Revision};
+use linesman::keys::KeyPair;
+use linesman::wire::api::Order;
 use linesman::wire::report::{Condition, ConditionType, Status};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::apiserver::ApiServer;
-use super::world::{PATIENCE, World, get, name};
-use crate::wait::{measured, until_some};
+use super::world::{PATIENCE, World, get, held, identity, name, readopt};
+use crate::wait::{measured, until, until_some};
 
 /// H17, L41: on each replica.
 const BAR: &str = "≤ 2 s";
@@ -171,4 +175,130 @@ async fn a_cluster_that_one_replica_revokes_loses_its_line_at_another() {
         "the next line is not refused on record"
     );
     assert!(a.hub.tunnels.view(&name()).up.is_none());
+}
+
+/// A watch at the replica, which an event has come over.
+async fn watching(server: &ApiServer, at: &World) -> hyper::body::Incoming {
+    let mut body = at.send(get("/api/v1/pods?watch=1")).await.into_body();
+    server.event("event\n");
+    let frame = timeout(PATIENCE, body.frame()).await.unwrap();
+    assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "event\n");
+    body
+}
+
+/// Until the replica has no line any more, and the watch is over.
+async fn over(at: &World, body: &mut hyper::body::Incoming) {
+    while at.hub.tunnels.view(&name()).up.is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+fn next() -> KeyPair {
+    KeyPair::from_seed(&[12; 32])
+}
+
+/// How another key takes the place of the cluster's own, none of which the agent had a part in.
+#[derive(Debug, Clone, Copy)]
+enum How {
+    Joined,
+    Recovered,
+    Retired,
+}
+
+async fn replace(hub: &Hub, cluster_id: &str, how: How) {
+    let (store, now) = (&hub.store, clock::now());
+    match how {
+        How::Joined => readopt(hub, (&name(), cluster_id), &next()).await,
+        How::Recovered => {
+            let keys = store.cluster_keys(cluster_id).await.unwrap();
+            let mut deploy = keys.into_iter().filter(|key| key.kind == KeyKind::Deploy);
+            let deploy = deploy.next().unwrap();
+            let ended = store.recover_identity(&deploy, next().public(), now);
+            assert_eq!(ended.await.unwrap().unwrap().len(), 1);
+        }
+        How::Retired => {
+            let added = store.add_identity(cluster_id, next().public(), now);
+            assert!(added.await.unwrap().is_some());
+            let former = identity().public().fingerprint();
+            assert!(store.end_retired(&former, now).await.unwrap());
+        }
+    }
+}
+
+/// L41: the line of a former key ends with it, and what runs on it, at a replica that had no part in that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_replaced_at_one_replica_loses_its_line_at_another() {
+    for how in [How::Joined, How::Recovered, How::Retired] {
+        let server = ApiServer::start().await;
+        let [a, b] = two(&server).await;
+        let mut body = watching(&server, &b).await;
+        let closed = async {
+            replace(&b.hub, &b.cluster_id, how).await;
+            over(&a, &mut body).await;
+        };
+        let what = format!("key replaced ({how:?}) → its line at another replica over");
+        measured(("L41", &what, BAR), PATIENCE, closed).await;
+        server.no_watches().await;
+    }
+}
+
+/// L41: nor does it go on for the minutes that an agent has which moves on by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_ends_where_another_process_has_the_next_key_at_another_replica() {
+    let server = ApiServer::start().await;
+    let [mut a, b] = two(&server).await;
+    let mut body = watching(&server, &a).await;
+    let store = &b.hub.store;
+    let added = store.add_identity(&b.cluster_id, next().public(), clock::now());
+    assert!(added.await.unwrap().is_some());
+    a.to.send_replace(b.https);
+    let (_keys, by) = watch::channel(held(next()));
+    let closed = async {
+        a.agent_by(&server, by).await;
+        over(&a, &mut body).await;
+    };
+    let what = "next key in use → former line at another replica over";
+    measured(("L41", what, BAR), PATIENCE, closed).await;
+    b.has_line(true).await;
+}
+
+/// H16: an agent that moves on to its next key, and to another replica with that, drops nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_goes_on_where_the_agent_itself_moves_on_to_its_next_key() {
+    let server = ApiServer::start().await;
+    let [mut a, b] = World::replicas().await;
+    let (keys, by) = watch::channel(held(identity()));
+    a.agent_by(&server, by).await;
+    a.has_line(true).await;
+    let mut body = watching(&server, &a).await;
+    let mut orders = a.hub.orders.subscribe(&name()).unwrap();
+    let store = &b.hub.store;
+    let added = store.add_identity(&b.cluster_id, next().public(), clock::now());
+    assert!(added.await.unwrap().is_some());
+    a.to.send_replace(b.https);
+    keys.send_modify(|keys| keys.identity = next());
+    b.has_line(true).await;
+    let former = identity().public().fingerprint();
+    until("the former key has ended", PATIENCE, async || {
+        let ended = store.ended_keys(vec![former.clone()]).await.unwrap();
+        ended == [(former.clone(), true)]
+    })
+    .await;
+    // What is changed behind that, the other replica tells when it has looked at the keys.
+    let (id, now) = (&b.cluster_id, clock::now());
+    let changed = store.assignment_revision(id, "another", now).await.unwrap();
+    let told = |order| matches!(order, Order::Assignment { revision: at } if at >= changed);
+    let seen = async { while !told(orders.recv().await.unwrap()) {} };
+    timeout(PATIENCE, seen).await.expect("it is seen");
+    until("the former line takes no more", PATIENCE, async || {
+        a.hub.tunnels.get(&name()).is_none()
+    })
+    .await;
+    for world in [&a, &b] {
+        assert_eq!(world.send(get("/api/v1/pods")).await.status(), 200);
+    }
+    server.event("more\n");
+    let frame = timeout(PATIENCE, body.frame()).await.unwrap();
+    assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "more\n");
 }

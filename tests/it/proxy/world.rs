@@ -27,9 +27,9 @@ mod agent;
 mod records;
 
 use agent::relay;
-pub(super) use agent::{Door, forward, identity, link_config, not_dialled};
+pub(super) use agent::{Door, forward, held, identity, link_config, not_dialled};
 use records::join;
-pub(super) use records::{ada, everywhere};
+pub(super) use records::{ada, everywhere, readopt};
 
 /// How long anything may take that is not measured.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

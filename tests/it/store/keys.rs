@@ -17,6 +17,7 @@ use super::{at, claim, cluster, join_token, on_both};
 on_both! {
     an_identity_retires_and_ends_once_its_successor_is_used,
     a_retired_identity_ends_with_its_time,
+    a_key_that_ended_says_whether_its_agent_had_moved_on,
     a_deploy_key_belongs_to_one_cluster,
     a_cluster_has_a_bounded_number_of_keys,
     a_repeated_join_brings_a_bounded_number_of_deploy_keys,
@@ -110,6 +111,54 @@ async fn an_identity_retires_and_ends_once_its_successor_is_used(store: Store) {
         store.add_identity(&id, public(1), at(5)).await.unwrap(),
         None
     );
+}
+
+/// H16, L41: what becomes of its line hangs on that.
+async fn a_key_that_ended_says_whether_its_agent_had_moved_on(store: Store) {
+    let id = joined(&store).await;
+    let told = |seeds: &[(u8, bool)]| {
+        let told = seeds.iter();
+        let mut told: Vec<_> = told
+            .map(|(seed, moved)| (public(*seed).fingerprint(), *moved))
+            .collect();
+        told.sort();
+        told
+    };
+    let ended = async || {
+        let asked = [1, 2, 3, 4, 9].map(|seed| public(seed).fingerprint());
+        let mut ended = store.ended_keys(asked.to_vec()).await.unwrap();
+        ended.sort();
+        ended
+    };
+    assert_eq!(ended().await, told(&[]));
+    store.add_identity(&id, public(2), at(2)).await.unwrap();
+    assert_eq!(ended().await, told(&[]));
+    let present = key(&store, 2).await;
+    store.settle_key(&present, at(3)).await.unwrap();
+    assert_eq!(ended().await, told(&[(1, true)]));
+
+    // Another place joins: of none before it is that true any more.
+    let eu1 = store.cluster(&"eu1".parse().unwrap()).await.unwrap();
+    let (token, text) = join_token(&eu1.unwrap(), 2);
+    let readopt = JoinToken {
+        kind: TokenKind::Readopt,
+        new_cluster: true,
+        ..token
+    };
+    store.issue_join_token(readopt).await.unwrap();
+    let bound = store.redeem(claim(&text, "eu1", 3), at(4)).await.unwrap();
+    assert!(matches!(bound, Redeemed::Bound { .. }), "{bound:?}");
+    assert_eq!(ended().await, told(&[(1, false), (2, false)]));
+
+    // Its time was over, and its successor was not seen.
+    store.add_identity(&id, public(4), at(5)).await.unwrap();
+    let print = public(3).fingerprint();
+    assert!(store.end_retired(&print, at(6)).await.unwrap());
+    let all = [(1, false), (2, false), (3, false)];
+    assert_eq!(ended().await, told(&all));
+    // The lines of a cluster that is removed end by that.
+    assert!(store.remove_cluster(&id, at(7)).await.unwrap().is_some());
+    assert_eq!(ended().await, told(&[]));
 }
 
 async fn a_retired_identity_ends_with_its_time(store: Store) {

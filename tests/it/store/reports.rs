@@ -3,8 +3,8 @@
 use linesman::hub::store::{Details, Reported, Store};
 use linesman::wire::api::{AgentBuild, HostKeysReport};
 use linesman::wire::report::{
-    Condition, ConditionType, HealRecord, HealResult, HealStep, LaterCondition, Scene, Status,
-    StepName, StepReport, StepState,
+    Condition, ConditionType, Facts, HealRecord, HealResult, HealStep, LaterCondition, Scene,
+    Status, StepName, StepReport, StepState,
 };
 
 use super::{at, cluster, on_both};
@@ -63,6 +63,7 @@ fn condition(kind: ConditionType, status: Status, since: &str) -> Condition {
     }
 }
 
+/// H47 of facts: one that the agent tells no more is gone.
 async fn a_report_replaces_what_the_agent_said_before(store: Store) {
     let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
     let step = |step, state| StepReport {
@@ -71,14 +72,17 @@ async fn a_report_replaces_what_the_agent_said_before(store: Store) {
         reason: String::new(),
         at: "2026-01-01T00:00:00.000Z".to_owned(),
     };
-    let facts = |value: &str| Some([("kubernetes".to_owned(), value.to_owned())].into());
+    let facts = |value: &str| -> Option<Facts> {
+        Some([("kubernetes".to_owned(), value.to_owned())].into())
+    };
+    let gone = [("zone".to_owned(), "eu-1a".to_owned())];
     let git = |status| condition(ConditionType::GitReachable, status, "t");
     let first = Reported {
         agent: AgentBuild {
             version: "0.1.0".to_owned(),
             ..AgentBuild::default()
         },
-        facts: facts("1.33"),
+        facts: facts("1.33").map(|all| all.into_iter().chain(gone).collect()),
         steps: vec![
             step(StepName::Git, StepState::Running),
             step(StepName::Keys, StepState::Done),

@@ -89,6 +89,34 @@ async fn what_was_read_before_an_answer_failed_to_come_is_let_go() {
     );
 }
 
+/// W44: a webhook that keeps each ConfigMap for as long as a call may take is asked once.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_hangs_is_tried_once_before_its_objects_are_let_go() {
+    let answer = |method: &Method, uri: &Uri| {
+        if *method != Method::GET {
+            let hangs = uri.path().contains("/configmaps/");
+            return (!hangs).then(|| (200, json!({"metadata": {"name": "x"}})));
+        }
+        let mut item = from_git("held");
+        item["metadata"]["labels"] = json!({});
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [item]});
+        Some((200, list))
+    };
+    let step = Step {
+        action: Action::Release,
+        target: crd_of_kustomizations(),
+        cause: None,
+    };
+    let begun = Instant::now();
+    let (calls, done) = done_by(&step, &Observed::default(), &[], answer).await;
+    assert_eq!(begun.elapsed().as_secs(), CALL.as_secs());
+    // What was never answered is not among them.
+    let methods = calls.iter().map(|(method, _)| method.clone());
+    assert_eq!(methods.collect::<Vec<_>>(), [Method::GET, Method::PATCH]);
+    assert!(done.told.unrecorded.is_some());
+    assert_eq!(done.outcome, Outcome::Done);
+}
+
 /// Nothing of an object that Git brings but what its finalizers are taken by; and of another one what is applied again.
 #[test]
 fn no_more_of_an_object_is_kept_than_is_needed() {

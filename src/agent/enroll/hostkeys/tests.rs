@@ -114,13 +114,16 @@ fn a_host_that_is_not_reached_takes_nothing_back() {
         assert_eq!(seen.report(&quiet()).shown, Some(shown(2, false, THEN)));
         assert_eq!(seen.condition(&quiet()).map(|c| c.0), Some(Status::True));
     }
-    // A refused key, on the other hand, was offered: the host's key was known.
-    let refused = ProbeError::Auth {
-        text: "refused".to_owned(),
-    };
-    seen.saw(&Err(refused), LATER);
-    assert_eq!(seen.report(&quiet()).shown, None);
-    assert_eq!(seen.condition(&quiet()).map(|c| c.0), Some(Status::False));
+    // A refused key, on the other hand, was offered, and so was one of which nothing was heard: the host's key was known.
+    let text = "refused".to_owned();
+    let refused = ProbeError::Auth { text: text.clone() };
+    for offered in [refused, ProbeError::Offer { text }] {
+        let mut seen = HostKeySeen::default();
+        seen.saw(&Err(other(2)), THEN);
+        seen.saw(&Err(offered), LATER);
+        assert_eq!(seen.report(&quiet()).shown, None);
+        assert_eq!(seen.condition(&quiet()).map(|c| c.0), Some(Status::False));
+    }
 }
 
 #[test]

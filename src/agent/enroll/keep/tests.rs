@@ -182,6 +182,29 @@ async fn a_change_that_could_not_be_written_is_written_later() {
     );
 }
 
+/// The numbers of a store that was put back from a backup are lower than the ones that a watch goes on from.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_a_restored_store_has_otherwise_is_written_again() {
+    let (server, stop) = (server(None), CancellationToken::new());
+    let (_wanted, wanted) = watch::channel(Some(content("y")));
+    let same = |data: &SecretData| *data == content("y");
+    server.version.send_replace(5_000);
+    let keeping = secret(context(&server), NAME, wanted, same, stop.clone());
+    let restored = async {
+        tokio::time::sleep(RETRY).await;
+        let before = server.writes();
+        server.said.lock().unwrap().value = "eA==".to_owned();
+        server.version.send_replace(1_000);
+        tokio::time::sleep(Duration::from_mins(3)).await;
+        stop.cancel();
+        [before, server.writes()]
+    };
+    let (kept, writes) = tokio::join!(keeping, restored);
+    kept.unwrap();
+    assert_eq!(writes, [1, 2]);
+    assert_eq!(server.said.lock().unwrap().value, "eQ==");
+}
+
 /// W41: whatever writes the Secret anew at once is answered at a pace, people are told once, and what is ours stays in the end.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_somebody_changes_at_once_is_written_at_a_pace() {

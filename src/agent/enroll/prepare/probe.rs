@@ -178,7 +178,7 @@ fn unroutable(
                 .map_or(0, |b| b.1);
             Some((line, times.saturating_add(1)))
         }
-        Some(Step::HostKey | Step::Auth | Step::Repo | Step::Branch) | None => None,
+        Some(Step::HostKey | Step::Offer | Step::Auth | Step::Repo | Step::Branch) | None => None,
     }
 }
 
@@ -218,6 +218,8 @@ mod tests {
             (6, Err(Some(Step::Auth)), OwnLook::Refused(at(6))),
             (7, Ok(()), read(7, 7)),
             (8, Err(None), OwnLook::Failed),
+            (9, Err(Some(Step::Auth)), OwnLook::Refused(at(9))),
+            (10, Err(Some(Step::Offer)), OwnLook::Failed),
         ] {
             own = looked(own, result, at(second));
             assert_eq!(own, expected, "{second}");

@@ -229,7 +229,7 @@ async fn what_runs_ends_with_its_secret_also_where_another_is_there_at_once() {
     assert_eq!(kept.next().await, "1: for first");
     let config = kube::Config::new("http://127.0.0.1:1/".parse().unwrap());
     let upstream = Upstream::new(&config, kept.credential.clone(), kept.renew.clone()).unwrap();
-    let withdrawn = upstream.withdrawn();
+    let withdrawn = upstream.withdrawn("first");
     tokio::pin!(withdrawn);
     assert_eq!(withdrawn.as_mut().now_or_never(), None);
     // Another token of the same Secret ends nothing.
@@ -242,8 +242,9 @@ async fn what_runs_ends_with_its_secret_also_where_another_is_there_at_once() {
     kept.server.set(Some("second"));
     assert_eq!(kept.next().await, "3: for second");
     assert_eq!(withdrawn.as_mut().now_or_never(), Some(()));
-    // What began since then goes on.
-    assert_eq!(upstream.withdrawn().now_or_never(), None);
+    // What went since then goes on, and what went before does not, although its answer begins only now.
+    assert_eq!(upstream.withdrawn("second").now_or_never(), None);
+    assert_eq!(upstream.withdrawn("first").now_or_never(), Some(()));
 }
 
 /// L47, L54: over a connection that is dead no watch ends by itself, and no list is answered.

@@ -13,6 +13,7 @@ use crate::agent::plan::burst::missed::{self, List};
 use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::busy::{self, Turn};
 use crate::agent::plan::quarantine::Brings;
+use crate::agent::plan::shard::Shard;
 use crate::agent::plan::state::{Child, MAX_CHILDREN, MAX_LOUD};
 use crate::agent::plan::{Observed, project};
 use crate::bundle::{Kind, ObjectId};
@@ -30,11 +31,14 @@ const MAX_LOST: usize = MAX_LOUD;
 pub(in crate::agent::observe) struct Heard {
     /// None = it is at work, and what it said last stands.
     child: Option<Child>,
+    /// What stands of one at work that was not heard of before.
+    before: Option<(String, String)>,
     /// What an Application says whose operation is under way.
     works: Option<String>,
     fate: Fate,
     turn: Option<Turn>,
     fetch: Option<time::Duration>,
+    shard: Shard,
     brings: Option<Arc<Brings>>,
     /// It is in another namespace than the engine's.
     elsewhere: bool,
@@ -49,10 +53,12 @@ impl Heard {
         let application = kind == Kind::Application;
         Self {
             child: project::child(home, kind, live),
+            before: project::before(kind, live),
             works: project::at_work(kind, live),
             fate: Fate::of(home, kind, live),
             turn: Turn::of(kind, live),
             fetch: busy::fetch(kind, live),
+            shard: Shard::of(live),
             elsewhere: live.metadata.namespace.as_deref() != Some(home),
             near: application && is_near(home, &live.data) || is_any(brings.as_ref()),
             brings,
@@ -289,14 +295,20 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
         return true;
     }
     // At work again, it can be read again.
-    let before = || Child {
-        suspect: None,
-        ..known.cloned().unwrap_or_default()
+    let before = || match known {
+        Some(known) => Child {
+            suspect: None,
+            ..known.clone()
+        },
+        None => Child {
+            trouble: said.before,
+            ..Child::default()
+        },
     };
     let mut child = said.child.unwrap_or_else(before);
     child.trouble = stands.or(child.trouble);
     (child.fate, child.turn, child.fetch) = (said.fate, said.turn, said.fetch);
-    child.brings = said.brings;
+    (child.brings, child.shard) = (said.brings, said.shard);
     if known == Some(&child) {
         return false;
     }

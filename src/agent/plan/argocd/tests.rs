@@ -121,6 +121,17 @@ fn each_condition_has_its_class() {
             Some(Class::KeyRevoked),
         ),
         (
+            comparison(
+                "failed to list refs: ssh: handshake failed: ssh: disconnect, reason 2: Too many authentication failures",
+            ),
+            Some(Class::KeyRevoked),
+        ),
+        // A host with too much to do hangs up, and has refused nothing.
+        (
+            comparison("failed to list refs: ssh: handshake failed: EOF"),
+            Some(Class::GitUnreachable),
+        ),
+        (
             comparison("rpc error: code = Unknown desc = clusters/x: app path does not exist"),
             Some(Class::PathMissing),
         ),

@@ -377,10 +377,12 @@ fn a_window_does_not_hold_it_back_and_a_persons_word_or_another_manager_does() {
     assert_eq!(foreign.actions(), [""; 0]);
 }
 
-/// W5: what was made by hand and deleted by that word, beside what Git brings, does not come back either.
+/// W5: what was made by hand and deleted by that word, beside what Git brings, does not come back either. Without it, sources that went
+/// at that moment come back, too.
 #[test]
 fn what_goes_by_a_persons_word_is_not_made_again() {
     let crd = ObjectId::crd_of(Kind::Kustomization);
+    let sources = ObjectId::crd_of(Kind::GitRepository);
     let namespace = ObjectId::new(Kind::Namespace, "", ROOT);
     for word in [None, Some(&crd), Some(&namespace)] {
         let mut place = Place::new();
@@ -396,11 +398,14 @@ fn what_goes_by_a_persons_word_is_not_made_again() {
             place.look();
         }
         let keepsake = Arc::new(json!({"metadata": {"name": "by-hand"}}));
-        place.seen.lost = Arc::new([(app("by-hand"), (now, keepsake))].into());
+        let source = ObjectId::new(Kind::GitRepository, "apps", "by-hand");
+        let lost = [app("by-hand"), source].map(|id| (id, (now, Arc::clone(&keepsake))));
+        place.seen.lost = Arc::new(lost.into());
         let install = &place.cluster.install;
         let more = place.cluster.history.mourn(now, install, &place.seen);
         let more: Vec<&ObjectId> = more.iter().collect();
-        let expected: Vec<&ObjectId> = word.is_none().then_some(&crd).into_iter().collect();
+        let both = word.is_none().then_some([&sources, &crd]);
+        let expected: Vec<&ObjectId> = both.into_iter().flatten().collect();
         assert_eq!(more, expected, "{word:?}");
         assert_eq!(place.is_on(), word.is_none(), "{word:?}");
     }

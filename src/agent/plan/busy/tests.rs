@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
+use crate::agent::plan::shard::Shard;
 use crate::agent::plan::state::{Child, OwnLook, OwnRead};
 use crate::agent::plan::tests::{Cluster, start};
 use crate::agent::plan::{Class, plan};
@@ -257,6 +258,33 @@ fn a_controller_without_a_free_worker_is_not_wedged() {
     }
 }
 
+fn of_shard(name: Option<&str>) -> Shard {
+    let mut live = kustomization("True", &json!({}));
+    let label = |name: &str| [("sharding.fluxcd.io/key".to_owned(), name.to_owned())].into();
+    live.metadata.labels = name.map(label);
+    Shard::of(&live)
+}
+
+/// W12: what a shard's own controllers are at keeps none of the install's workers, and is no excuse for them.
+#[test]
+fn work_of_shards_keeps_no_worker_of_the_installs() {
+    let ours = Some("--watch-label-selector=!sharding.fluxcd.io/key");
+    let theirs = Some("shard1");
+    for (shard, flag, busy) in [
+        (None, None, true),
+        (theirs, None, true),
+        (None, ours, true),
+        (theirs, ours, false),
+    ] {
+        let (mut cluster, mut observed) = asked(4, Duration::seconds(300), flag);
+        for child in Arc::make_mut(&mut observed.children).values_mut() {
+            child.shard = of_shard(shard);
+        }
+        let seen = wedged(&mut cluster, &observed, &[91]);
+        assert_eq!(seen, [!busy], "{shard:?} {flag:?}");
+    }
+}
+
 /// W14: with the Git host away the source answers late, and started again it would have nothing of what was fetched.
 #[test]
 fn a_source_that_waits_for_a_host_that_is_away_is_not_wedged() {
@@ -361,6 +389,33 @@ fn a_source_behind_slow_ones_is_not_wedged() {
         };
         let seen = wedged(&mut cluster, &observed, &[over, over + 1]);
         assert_eq!(seen, [false, true], "{slow} {concurrent:?}");
+    }
+}
+
+/// W12: a repository of a shard is fetched by another source-controller.
+#[test]
+fn a_source_waits_for_no_repository_of_a_shard() {
+    for (shard, over) in [(None, 120), (Some("shard1"), 90)] {
+        let mut cluster = Cluster::working();
+        let root = cluster.install.source.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["metadata"]["annotations"][REQUESTED_AT] = json!(rfc3339(cluster.now));
+        let controller = cluster.install.controller(&root);
+        let live = cluster.objects.get_mut(&controller).unwrap();
+        live.fields["spec"]["template"]["spec"]["containers"][0]["args"] =
+            json!(["--watch-label-selector", "!sharding.fluxcd.io/key"]);
+        let child = Child {
+            fetch: Some(MINUTE),
+            shard: of_shard(shard),
+            ..Child::default()
+        };
+        let id = ObjectId::new(Kind::GitRepository, "apps", "one");
+        let observed = Observed {
+            children: Arc::new([(id, child)].into()),
+            ..cluster.observed()
+        };
+        let seen = wedged(&mut cluster, &observed, &[over, over + 1]);
+        assert_eq!(seen, [false, true], "{shard:?}");
     }
 }
 

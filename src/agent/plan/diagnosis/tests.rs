@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::gate::policy::{Heal, Mending};
+use crate::agent::plan::project::lease_of;
 use crate::agent::plan::state::{Child, Lease};
 use crate::agent::plan::tests::{Cluster, Damage};
 use crate::wire::api::EngineKind;
@@ -153,7 +154,7 @@ fn a_leader_that_renews_its_lease_is_fresh_and_one_that_does_not_is_wrong() {
             renewed,
             seen: cluster.now,
         };
-        observed.leases.insert(name.to_owned(), lease);
+        observed.leases.insert(lease_of(name, None), lease);
         let rows = components(&Moment {
             now: cluster.now,
             install: &cluster.install,
@@ -405,7 +406,7 @@ fn a_lease_that_was_given_back_is_no_leaders() {
         renewed: cluster.now - LED,
         seen: cluster.now,
     };
-    observed.leases.insert(id.name.clone(), lease);
+    observed.leases.insert(lease_of(&id.name, None), lease);
     let moment = Moment {
         now: cluster.now,
         install: &cluster.install,
@@ -444,7 +445,7 @@ fn a_fault_is_told_before_an_answer_and_before_a_lease() {
         renewed: now - LED,
         seen: now,
     };
-    observed.leases.insert(id.name.clone(), lease);
+    observed.leases.insert(lease_of(&id.name, None), lease);
     let moment = Moment {
         now,
         install: &cluster.install,

@@ -38,8 +38,8 @@ fn one(moment: &Moment<'_>, kind: Kind) -> Component {
             (yes(now - probe.sent < lately), text)
         }
         Some(probe) => {
-            let waits = now - witness::waited_since(moment.observed, kind, probe);
-            let patient = waits < witness::patience(moment.observed, kind);
+            let waits = now - witness::waited_since(moment.install, moment.observed, kind, probe);
+            let patient = waits < witness::patience(moment.install, moment.observed, kind);
             let sent = rfc3339(probe.sent);
             let text = format!("{id} has not answered the question of {sent}");
             let fresh = if patient {
@@ -72,8 +72,7 @@ fn unasked(moment: &Moment<'_>, kind: Kind, controller: &ObjectId) -> String {
     if !live.is_some_and(|live| health::works(live)) {
         return format!("not asked while {controller} is not available");
     }
-    let all = moment.observed.witnesses.keys();
-    match all.filter(|id| id.kind == kind).count() {
+    match witness::looked_at(moment.install, moment.observed, kind).count() {
         0 => format!("there is no {kind} to ask it with: its Pod is all that is known of it"),
         n => {
             let more = moment.observed.crowds.contains_key(&kind);

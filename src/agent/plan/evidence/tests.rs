@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::agent::plan::project::lease_of;
 use crate::agent::plan::tests::{Cluster, start};
 
 const APP: &str = "source-controller";
@@ -62,7 +63,7 @@ fn of_a_controller_that_does_not_answer_pods_and_lease_are_told() {
     ] {
         let (cluster, mut observed) = with(&[("a", pod(true))]);
         observed.leases = renewed
-            .map(|renewed| (APP.to_owned(), lease(renewed)))
+            .map(|renewed| (lease_of(APP, None), lease(renewed)))
             .into_iter()
             .collect();
         let source = cluster.install.source.clone();
@@ -74,7 +75,7 @@ fn of_a_controller_that_does_not_answer_pods_and_lease_are_told() {
         holder: String::new(),
         ..lease(3)
     };
-    observed.leases = [(APP.to_owned(), free)].into();
+    observed.leases = [(lease_of(APP, None), free)].into();
     let source = cluster.install.source.clone();
     let told = told(&cluster, &observed, Class::QueueWedged, &source);
     let expected = format!("{run}, the Lease was given back at 2027-01-15T07:59:57.000Z");

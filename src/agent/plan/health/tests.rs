@@ -34,6 +34,7 @@ const FULL: &str = "write /tmp/x: no space left on device";
 
 /// F24, F25, F26, F27, F30, F31, F32, F38, F39, F40, F41, F42
 #[test]
+#[expect(clippy::too_many_lines, reason = "a row for each case")]
 fn what_a_root_of_flux_complains_of_has_its_class() {
     for (reason, message, class) in [
         (
@@ -55,6 +56,16 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
             "GitOperationFailed",
             "authorization failed",
             Some(Class::KeyRevoked),
+        ),
+        (
+            "GitOperationFailed",
+            "ssh: handshake failed: ssh: disconnect, reason 2: too many authentication failures",
+            Some(Class::KeyRevoked),
+        ),
+        (
+            "GitOperationFailed",
+            "ssh: handshake failed: read: connection reset by peer",
+            Some(Class::GitUnreachable),
         ),
         (
             "GitOperationFailed",

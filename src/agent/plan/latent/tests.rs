@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::engine::argocd::{PROBED_AT, REFRESH};
 use crate::agent::plan::Pod;
+use crate::agent::plan::project::lease_of;
 use crate::agent::plan::state::{OwnLook, OwnRead};
 use crate::agent::plan::tests::{Cluster, deployment, install, start};
 use crate::wire::api::EngineKind;
@@ -34,7 +35,7 @@ fn observed(holder: &str, renewed: i64, pods: &[(&str, Pod)]) -> Observed {
         seen: start(),
     };
     Observed {
-        leases: [(APP.to_owned(), lease)].into(),
+        leases: [(lease_of(APP, None), lease)].into(),
         pods: pods
             .iter()
             .map(|(name, pod)| ((*name).to_owned(), Arc::new(pod.clone())))

@@ -17,22 +17,60 @@ fn a_lease_names_its_controller_and_the_pod_that_holds_it() {
         serde_json::from_value::<DynamicObject>(lease).unwrap()
     };
     let seen = OffsetDateTime::UNIX_EPOCH;
-    let (controller, read) = lease(&live("source-controller-leader-election"), seen).unwrap();
+    let plain = "source-controller-leader-election";
+    let (name, read) = lease(&live(plain), seen).unwrap();
     assert_eq!(
-        (controller.as_str(), read.holder.as_str()),
-        ("source-controller", "source-controller-7f")
+        (name.as_str(), read.holder.as_str()),
+        (plain, "source-controller-7f")
     );
     assert_eq!(clock::rfc3339(read.renewed), "2026-01-02T03:04:05.678Z");
     let acquired = read.acquired.map(clock::rfc3339);
     assert_eq!(acquired.as_deref(), Some("2026-01-01T00:00:00.000Z"));
     // F13: Argo CD's has a name of its own.
-    let of_argo_cd = lease(&live("58ac56fa.applicationsets.argoproj.io"), seen);
-    let (controller, _) = of_argo_cd.unwrap();
-    assert_eq!(controller, "argocd-applicationset-controller");
-    for name in [controller.as_str(), "source-controller"] {
-        assert_eq!(led_by(&lease_of(name)), Some(name));
-    }
+    let own = "58ac56fa.applicationsets.argoproj.io";
+    assert_eq!(lease(&live(own), seen).unwrap().0, own);
+    let of_shard = "source-controller-leader-election-73fdc1be";
+    assert_eq!(lease(&live(of_shard), seen).unwrap().0, of_shard);
     assert_eq!(lease(&live("some-other"), seen), None);
+}
+
+/// The hashes of `foo` are those of fluxcd/pkg's own tests (`runtime/leaderelection/leaderelection_test.go`), the others of `sha256sum`.
+#[test]
+fn a_lease_is_named_after_its_controller_and_its_selector() {
+    let applicationsets = "argocd-applicationset-controller";
+    let ours = "!sharding.fluxcd.io/key";
+    for (controller, selector, name) in [
+        ("foo", None, "foo-leader-election"),
+        ("foo", Some("bar"), "foo-leader-election-fcde2b2e"),
+        ("foo", Some("barbaz"), "foo-leader-election-c8f8b724"),
+        (
+            "helm-controller",
+            Some(ours),
+            "helm-controller-leader-election-42da7484",
+        ),
+        (
+            "helm-controller",
+            Some("sharding.fluxcd.io/key=shard1"),
+            "helm-controller-leader-election-73fdc1be",
+        ),
+        (
+            applicationsets,
+            None,
+            "58ac56fa.applicationsets.argoproj.io",
+        ),
+    ] {
+        assert_eq!(lease_of(controller, selector), name);
+        assert_eq!(led_by(name), Some(controller), "{name}");
+    }
+    for other in [
+        "source-controller",
+        "source-controller-73fdc1be",
+        "source-controller-leader-election-73fdc1b",
+        "source-controller-leader-election-73FDC1BE",
+        "source-controller-leader-election-shard001",
+    ] {
+        assert_eq!(led_by(other), None, "{other}");
+    }
 }
 
 #[test]

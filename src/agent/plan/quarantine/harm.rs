@@ -181,7 +181,7 @@ pub(super) fn blamed(
         let waits = !takes(install, observed, id);
         let silent = install.roots().find(|root| {
             let owed = owed(now, install, observed, history, (root, Some(since)));
-            let late = |at| checks::put_off(now, install, observed, (root, at));
+            let late = |at| checks::put_off(now, install, observed, (root, at), DEAF);
             let owed = if waits { owed.map(late) } else { owed };
             owed.is_some_and(|at| now - at > DEAF)
         })?;
@@ -390,7 +390,8 @@ fn silent(
     let mut asked = install.roots().chain(install.canaries());
     let asked = asked.find(|asked| {
         let owed = owed(now, install, observed, history, (asked, live.written));
-        let owed = owed.map(|at| checks::put_off(now, install, observed, (asked, at)));
+        let late = |at| checks::put_off(now, install, observed, (asked, at), UNANSWERED);
+        let owed = owed.map(late);
         install.controller(asked) == *id && owed.is_some_and(|at| now - at > UNANSWERED)
     });
     let asked = asked.or_else(|| witness::owed(now, install, observed, (id, live.written)));

@@ -93,7 +93,8 @@ fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
     Action::Lift { note }
 }
 
-/// Argo CD prunes at once what it is given back and what is no longer in Git: that stays held.
+/// Argo CD prunes at once what it is given back and what is no longer in Git: that stays held. So does what its Application does not list
+/// at all: what Git no longer had when that was made again is listed as such with the next look, not before.
 fn given_back(
     now: OffsetDateTime,
     install: &Install,
@@ -118,7 +119,9 @@ fn given_back(
             let ordered = held.hold.ordered(now, &install.policy).is_some();
             let over = held.hold.ends(now, &said.seen) && ours;
             let ends = ordered || over && !rests(now, observed, id);
-            ends && calm && !said.extra.contains(*id) && !said.behind
+            let unlisted = shield::is_near(&install.namespace, id) && said.lacks(id);
+            let removed = unlisted || said.extra.contains(*id);
+            ends && calm && !removed && !said.behind
         };
         observed.objects.contains_key(*id) && said.is_some_and(ends)
     });

@@ -29,7 +29,7 @@ pub use heard::Owner;
 pub(super) use parents::chain;
 pub use parents::shields;
 pub use patch::Shield;
-pub use resources::{MAX_EXTRA, extra_of, near, pruned};
+pub use resources::{MAX_EXTRA, extra_of, is_near, near, pruned};
 
 /// What an Application holds back, as JSON of [`Record`].
 pub const HOLDS: &str = "linesman.dev/holds";

@@ -75,6 +75,7 @@ pub enum Action {
     Lock,
     /// Delete the Lease of this controller.
     FreeLease {
+        name: String,
         uid: String,
     },
     /// End an Application's operation.

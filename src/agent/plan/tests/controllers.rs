@@ -136,7 +136,44 @@ fn events_for_nobody_are_switched_off() {
 /// F13: the Lease of a Pod that is gone is deleted, at most three times an hour.
 #[test]
 fn a_stuck_leader_loses_its_lease() {
-    let cluster = Cluster::working();
+    let name = "source-controller-leader-election";
+    let free = Action::FreeLease {
+        name: name.to_owned(),
+        uid: "lease".to_owned(),
+    };
+    assert_eq!(freed(None, name), [free]);
+}
+
+/// F13: a controller that shares its objects with shards has a Lease of another name, and one of before says nothing.
+#[test]
+fn a_stuck_leader_beside_shards_loses_its_own_lease() {
+    let selector = "--watch-label-selector=!sharding.fluxcd.io/key";
+    let plain = "source-controller-leader-election";
+    let hashed = format!("{plain}-42da7484");
+    let free = Action::FreeLease {
+        name: hashed.clone(),
+        uid: "lease".to_owned(),
+    };
+    assert_eq!(freed(Some(selector), &hashed), [free]);
+    assert_eq!(freed(Some(selector), plain), []);
+    assert_eq!(freed(Some(selector), &format!("{plain}-73fdc1be")), []);
+}
+
+/// What is done where a Lease of this name is held by a Pod that is gone, and source-controller has this argument.
+fn freed(arg: Option<&str>, name: &str) -> Vec<Action> {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    if let Some(arg) = arg {
+        // As the catalog has it.
+        let mut wanted = cluster.install.wanted[&id].clone();
+        let mut expect = wanted.expect.as_ref().clone();
+        let live = cluster.objects.get_mut(&id).unwrap();
+        for fields in [&mut expect, &mut live.fields] {
+            fields["spec"]["template"]["spec"]["containers"][0]["args"] = json!([arg]);
+        }
+        wanted.expect = Arc::new(expect);
+        cluster.install.wanted.insert(id, wanted);
+    }
     let mut observed = cluster.observed();
     let lease = state::Lease {
         uid: "lease".to_owned(),
@@ -145,16 +182,10 @@ fn a_stuck_leader_loses_its_lease() {
         renewed: cluster.now - Duration::minutes(5),
         seen: cluster.now,
     };
-    observed
-        .leases
-        .insert("source-controller".to_owned(), lease);
+    observed.leases.insert(name.to_owned(), lease);
     let later = cluster.now + Duration::seconds(80);
     let plan = plan(later, &cluster.install, &observed, &cluster.history);
-    let freed = Action::FreeLease {
-        uid: "lease".to_owned(),
-    };
-    let actions: Vec<&Action> = plan.steps.iter().map(|s| &s.action).collect();
-    assert_eq!(actions, [&freed]);
+    plan.steps.into_iter().map(|step| step.action).collect()
 }
 
 /// What somebody added is another manager's field, which no apply takes away.

@@ -78,8 +78,9 @@ fn seen(
         renewed: now,
         seen: now,
     });
-    let leases = lease.map(|lease| (HELM.to_owned(), lease));
-    observed.leases.extend(leases);
+    let controller = cluster.install.controller(&canary());
+    let name = observed.lease_name(&controller);
+    observed.leases.extend(lease.map(|lease| (name, lease)));
     (now, observed)
 }
 

@@ -228,6 +228,56 @@ fn one_that_is_busy_with_others_is_left_alone() {
     assert!(!of(&cluster, Kind::ImageUpdateAutomation, None));
 }
 
+/// F12: what is of a shard another controller answers for, and is busy with.
+#[test]
+fn objects_of_shards_are_neither_asked_nor_an_excuse() {
+    let kind = Kind::ImageRepository;
+    let labels = json!({"sharding.fluxcd.io/key": "shard1"});
+    let live = json!({
+        "apiVersion": kind.api_version(), "kind": kind.as_str(),
+        "metadata": {"name": "b", "namespace": "apps", "labels": labels},
+    });
+    let live: DynamicObject = serde_json::from_value(live).unwrap();
+    let shard = Witness::of(kind, &live).shard;
+    for (args, own) in [
+        (json!([]), true),
+        (
+            json!(["--watch-label-selector=!sharding.fluxcd.io/key"]),
+            false,
+        ),
+    ] {
+        let mut cluster = working(&all());
+        let controller = cluster.install.controller(&id(kind, "a"));
+        let fields = &mut cluster.objects.get_mut(&controller).unwrap().fields;
+        fields["spec"]["template"]["spec"]["containers"][0]["args"] = args.clone();
+        let now = cluster.now;
+        let of_shard = |fit: bool, served: Option<i32>, takes: i32| Witness {
+            fit,
+            served: served.map(|ago| now - SECOND * ago),
+            takes: SECOND * takes,
+            shard,
+            ..Witness::default()
+        };
+        let with = |all: &[(&str, Witness)]| Observed {
+            witnesses: all
+                .iter()
+                .map(|(name, one)| (id(kind, name), *one))
+                .collect(),
+            ..cluster.observed()
+        };
+        let theirs = with(&[("b", of_shard(true, None, 0))]);
+        let (steps, _) = probes(now, &cluster.install, &theirs, &cluster.history);
+        assert_eq!(steps.len(), usize::from(own), "{args}");
+        for busy in [of_shard(false, Some(1), 0), of_shard(false, None, 600)] {
+            let sent = asked(now, SECOND * 400, false);
+            let both = with(&[("a", sent), ("b", busy)]);
+            let mut found = Vec::new();
+            silent(now, &cluster.install, &both, &mut found);
+            assert_eq!(found.is_empty(), own, "{args} {busy:?}");
+        }
+    }
+}
+
 /// F12: a controller that is busy with objects that are over the bound is busy all the same.
 #[test]
 fn who_goes_on_with_objects_that_are_not_known_one_by_one_is_not_called_deaf() {

@@ -18,7 +18,7 @@ use crate::hub::audit::{AuditError, Entry, Verdict};
 use crate::hub::auth::AgentPrincipal;
 use crate::hub::pace::Act;
 use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, StoreError, patience};
-use crate::hub::{Hub, chain_of, rotation};
+use crate::hub::{Hub, chain_of, directory, rotation};
 use crate::keys::{self, Public};
 use crate::wire::api::{IdentityRequest, identity_change_input};
 use crate::wire::id::ClusterName;
@@ -215,7 +215,7 @@ pub async fn end_retired(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-/// Ends those whose successor is [`OVERLAP`] old at `now`.
+/// Ends those whose successor is [`OVERLAP`] old at `now`, and the lines here of all that have ended.
 ///
 /// # Errors
 /// The records do not take it. Keys that were not come to yet go on, until the next look.
@@ -226,5 +226,5 @@ pub async fn end_before(hub: &Hub, now: OffsetDateTime) -> Result<(), EndError> 
             denied_end(hub, &old).await?;
         }
     }
-    Ok(())
+    Ok(directory::end_former(hub, None).await?)
 }

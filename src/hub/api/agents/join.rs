@@ -16,11 +16,10 @@ use crate::hub::pace::Act;
 use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
 use crate::hub::store::records::Redemption;
 use crate::hub::store::{Cluster, KeyKind, KeyState, UnknownReason, patience};
-use crate::hub::{Hub, assignment, auth, cut, unknown};
+use crate::hub::{Hub, assignment, auth, cut, directory, unknown};
 use crate::keys::Public;
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Assignment, JoinRequest, MAX_BODY};
-use crate::wire::frame::Code;
 use crate::wire::report::{Condition, ConditionType, Status};
 
 pub(super) async fn join(
@@ -143,9 +142,8 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
                 .event(entry(&cluster, Verdict::Allow, reason))
                 .await?;
             hub.presence.heard(&cluster.id, now, false);
-            if !repeated {
-                end_former(hub, &cluster).await?;
-            }
+            // Where it is said again, the first answer may have been lost before that was done.
+            end_former(hub, &cluster).await?;
             Ok(assignment::of(hub, &cluster).await?)
         }
         Redeemed::Refused {
@@ -195,15 +193,15 @@ fn listed(refusal: Refusal) -> Option<UnknownReason> {
     }
 }
 
-/// What the cluster's former identity has open at this replica ends with the join of the new one: a line, and orders by HTTPS.
+/// What the cluster's former identity has open at this replica ends with the join of the new one: a line, and orders by HTTPS. Of a line
+/// elsewhere its replica hears by itself. A line by the key that joins goes on: its agent may have had that before.
 async fn end_former(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
+    directory::end_former(hub, Some(&cluster.name)).await?;
     let keys = hub.store.cluster_keys(&cluster.id).await?;
     let replaced = keys
         .iter()
         .any(|k| k.kind == KeyKind::Identity && k.state == KeyState::Revoked);
     if replaced {
-        hub.tunnels
-            .close(&cluster.name, Code::Revoked, "another key has joined");
         hub.orders.end(&cluster.name);
     }
     Ok(())

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use super::asked::act_as;
 use super::reach::Reach;
-use super::{cluster, manages, view};
+use super::{cluster, learns, manages, view};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{self, Allowed, Asker, Clusters, Denied, Grant, No, Place, Subject};
@@ -49,7 +49,7 @@ pub(super) async fn check(
     let info = request(&question)?;
     let acting = question.act_as.as_deref().map(acting).transpose()?;
     let who = who(&hub, &question.user).await?;
-    let listed = manages(&caller) || caller.user.is(Role::Viewer);
+    let listed = learns(&caller);
     let (name, labels) = cluster(&hub, &question.cluster, listed).await?;
     let site = Site {
         name: &name,
@@ -59,7 +59,9 @@ pub(super) async fn check(
     };
     let grants = hub.store.grants_of(&who.asker().subjects()).await?;
     let reach = Reach::of(&hub, &caller).await?;
-    let shown = grants.into_iter().filter_map(|grant| reach.shown(grant));
+    let now = clock::now();
+    let all = grants.into_iter();
+    let shown = all.filter_map(|grant| reach.shown(grant, now));
     let grants: Vec<Grant> = shown.filter(|_| site.reached).collect();
     let question = Question {
         info: info.as_ref(),
@@ -114,12 +116,12 @@ impl Site<'_> {
         if let Some(labels) = self.labels.filter(|_| reaches || self.listed) {
             return grant.reaches(asker, &Place { name, labels }, now);
         }
-        let by_name = match &grant.clusters {
-            Clusters::All => true,
+        // Of one that has ended its end is told, whichever clusters have the labels.
+        let meant = match &grant.clusters {
+            Clusters::All | Clusters::Labelled(_) => true,
             Clusters::Named(names) => names.contains(name),
-            Clusters::Labelled(_) => false,
         };
-        Err(if by_name && grant.is_over(now) {
+        Err(if meant && grant.is_over(now) {
             No::Expired
         } else {
             No::OtherCluster(grant.clusters.clone())

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 
 use super::reach::Reach;
-use super::{cluster, manages, view};
+use super::{cluster, learns, manages, view};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access::{Asker, Clusters, Grant, Place};
@@ -45,7 +45,8 @@ pub(super) async fn list(
     let narrowed = Narrowed::by(&hub, &caller, &wanted, now).await?;
     let reach = Reach::of(&hub, &caller).await?;
     let views = |grants: Vec<Grant>| {
-        let shown = grants.into_iter().filter_map(|grant| reach.shown(grant));
+        let all = grants.into_iter();
+        let shown = all.filter_map(|grant| reach.shown(grant, now));
         let fitting = shown.filter(|grant| narrowed.fits(grant, now));
         fitting.map(|grant| view(&grant, now)).collect()
     };
@@ -79,6 +80,8 @@ struct Narrowed {
     /// With its labels, where there is such a cluster.
     cluster: Option<(ClusterName, Option<BTreeMap<String, String>>)>,
     over: Option<bool>,
+    /// Whether the caller may know which clusters there are.
+    learns: bool,
 }
 
 impl Narrowed {
@@ -99,7 +102,7 @@ impl Narrowed {
         };
         let cluster = match &wanted.cluster {
             Some(name) => {
-                let (name, labels) = cluster(hub, name, manages(caller)).await?;
+                let (name, labels) = cluster(hub, name, learns(caller)).await?;
                 // By its labels a token for others would learn that it is there.
                 let labels = labels.filter(|_| caller.user.reaches(Some(&name)));
                 Some((name, labels))
@@ -110,6 +113,7 @@ impl Narrowed {
             subjects,
             cluster,
             over: wanted.over,
+            learns: learns(caller),
         })
     }
 
@@ -124,8 +128,12 @@ impl Narrowed {
                 name,
                 labels: labels.as_ref().unwrap_or(&none),
             };
-            // What a cluster's labels are that is not there, nobody knows.
-            let told = labels.is_some() || !matches!(grant.clusters, Clusters::Labelled(_));
+            let told = match grant.clusters {
+                Clusters::All | Clusters::Named(_) => true,
+                // What a cluster's labels are that is not there, nobody knows; what they are of one that is, a grant that has
+                // ended tells nobody any more.
+                Clusters::Labelled(_) => labels.is_some() && (self.learns || !grant.is_over(now)),
+            };
             told && grant.clusters.contain(&place)
         });
         let of_time = self.over.is_none_or(|over| over == grant.is_over(now));

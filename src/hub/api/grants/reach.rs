@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use time::OffsetDateTime;
+
 use crate::hub::Hub;
 use crate::hub::access::{Clusters, Grant};
 use crate::hub::api::Caller;
@@ -27,10 +29,11 @@ impl Reach {
     }
 
     /// A grant as far as it is for these clusters; None = it is for others.
-    pub(super) fn shown(&self, grant: Grant) -> Option<Grant> {
+    pub(super) fn shown(&self, grant: Grant, now: OffsetDateTime) -> Option<Grant> {
         let Some(own) = &self.0 else {
             return Some(grant);
         };
+        let over = grant.is_over(now);
         let clusters = match grant.clusters {
             Clusters::All => Clusters::All,
             Clusters::Named(mut names) => {
@@ -42,7 +45,8 @@ impl Reach {
             }
             Clusters::Labelled(selector) => {
                 let mut labels = own.values().flatten();
-                if !labels.any(|labels| selector.matches(labels)) {
+                // What labels they have, one that has ended tells nobody any more.
+                if over || !labels.any(|labels| selector.matches(labels)) {
                     return None;
                 }
                 Clusters::Labelled(selector)

@@ -80,7 +80,7 @@ impl Database {
 
     pub async fn bundles(&self) -> Result<Vec<BundleView>> {
         let rows: Vec<Row> = sqlx::query_as(shown!(
-            "WHERE removed_at IS NULL ORDER BY created_at DESC, digest LIMIT 500"
+            "WHERE removed_at IS NULL ORDER BY created_at DESC, digest"
         ))
         .fetch_all(&self.readers)
         .await

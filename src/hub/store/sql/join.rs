@@ -261,10 +261,10 @@ impl Bind<'_> {
         .bind(&self.cluster.id)
         .bind(self.claim.identity.fingerprint())
         .bind(self.claim.deploy.fingerprint())
-        .execute(connection)
+        .execute(&mut *connection)
         .await
         .map_err(db("retire a cluster's keys"))?;
-        Ok(())
+        keys::forget_moves(connection, &self.cluster.id).await
     }
 
     async fn note(&self, connection: &mut Connection) -> Result<()> {

@@ -124,6 +124,18 @@ pub(super) async fn make_room(
     Ok(())
 }
 
+/// Others than the cluster's agent end its keys: what had moved on from one before them is no exception any more.
+pub(super) async fn forget_moves(connection: &mut Connection, cluster_id: &str) -> Result<()> {
+    sqlx::query(
+        "UPDATE cluster_key SET moved_at = NULL WHERE cluster_id = $1 AND moved_at IS NOT NULL",
+    )
+    .bind(cluster_id)
+    .execute(connection)
+    .await
+    .map_err(db("end what goes by a cluster's former keys"))?;
+    Ok(())
+}
+
 /// Adds a key or makes a known one of the same cluster active again.
 pub(super) async fn put(
     connection: &mut Connection,

@@ -266,6 +266,7 @@ impl Bind<'_> {
             .map_err(db(DOING))?;
         }
         let id = &self.cluster.id;
+        keys::forget_moves(connection, id).await?;
         keys::make_room(connection, id, KeyKind::Identity).await?;
         keys::put(
             connection,

@@ -63,7 +63,7 @@ fn parts(world: &World) -> Vec<(String, String)> {
     named.take(MINUTES - 1).collect()
 }
 
-/// L14: live, not ready, never restarted; what breaks is mended; and once the hub is back it has a record of each, once and in
+/// L14, H49: live, not ready, never restarted; what breaks is mended; and once the hub is back it has a record of each, once and in
 /// the order in which they were.
 #[test]
 #[ignore = "takes minutes: make chaos"]

@@ -260,8 +260,9 @@ fn controllers_that_hang_and_lead_are_restarted_without_the_hub_too() {
 
 /// As many as kustomize-controller has workers.
 const BUSY: usize = 4;
-/// How long each waits for what never becomes ready, in seconds: longer than an answer of an idle controller is waited for.
-const WAITS: u64 = 150;
+/// How long each waits for what never becomes ready, in seconds, as the acceptance has it: much longer than an answer of an idle
+/// controller is waited for.
+const WAITS: u64 = 300;
 const KUSTOMIZATIONS: &str =
     "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations";
 
@@ -339,7 +340,10 @@ fn a_kustomize_controller_that_waits_for_health_is_left_alone() {
     figure("W12", &what, "", shown(took));
     let written = mark.first_mending_write();
     drop(waiting);
-    assert!(took > seconds(100), "nothing was in the root's way");
+    assert!(
+        took > seconds(WAITS - 50),
+        "it was not in the root's way for long"
+    );
     assert_eq!(written, None, "the agent wrote");
     assert_eq!(pods_of_engine(&world), pods);
     until("what waited is gone", seconds(2 * LIMIT), || {

@@ -74,7 +74,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// An agent that begins anew takes a snapshot ten minutes after the last change, or at once where it knows of none.
-    fn agent_without_snapshots(&self) {
+    pub(super) fn agent_without_snapshots(&self) {
         let snapshots = || {
             let all = self.list("configmaps");
             let of_it = all.into_iter().filter(|m| m["data"]["taken"].is_string());

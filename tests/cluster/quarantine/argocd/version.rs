@@ -1,10 +1,13 @@
-//! W22 with Argo CD: it rolls itself to another version by a commit, and back.
+//! W22 with Argo CD: it rolls itself to another version by a commit, and back; and W8, where somebody breaks what that commit brought.
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::super::{rolled, turns};
 use super::catalog::Catalog;
 use super::{SERVER, image_of};
+use crate::healing::{LIMIT, works, wrong_at_once};
 use crate::support::api::deployment;
 use crate::support::argocd::CONTROLLER;
 use crate::support::world::ARGOCD;
@@ -49,18 +52,53 @@ fn is_newer(live: &Value) -> bool {
     named
 }
 
+/// Whether all controllers run, and are of the newer version or of the other one.
+fn run(catalog: &Catalog, newer: bool) -> bool {
+    let runs = |path: &String| {
+        let live = catalog.live(path);
+        is_newer(&live) == newer && rolled(&live)
+    };
+    controllers().iter().all(runs)
+}
+
+/// Pushes a version, and waits until Argo CD runs it.
+fn rolls(catalog: &Catalog, engine: &str, (marker, newer): (&str, bool)) -> Duration {
+    catalog.push(engine, marker);
+    until("Argo CD runs as Git says", seconds(300), || {
+        run(catalog, newer) && catalog.delivered() == json!(marker)
+    })
+}
+
+fn none_is_held(catalog: &Catalog) -> bool {
+    controllers().iter().all(|path| !catalog.is_held(path))
+}
+
 /// W22: the agent writes nothing, and what Git has no more is gone.
 pub(super) fn another_version_and_back(catalog: &Catalog) {
     let newer = newer(catalog);
     turns::another_version_and_back(catalog.world, |marker, changed| {
-        catalog.push(if changed { &newer } else { &catalog.good }, marker);
-        until("Argo CD runs as Git says", seconds(300), || {
-            let runs = |path: &String| {
-                let live = catalog.live(path);
-                is_newer(&live) == changed && rolled(&live)
-            };
-            controllers().iter().all(runs) && catalog.delivered() == json!(marker)
-        })
+        let engine = if changed { &newer } else { &catalog.good };
+        rolls(catalog, engine, (marker, changed))
     });
-    assert!(controllers().iter().all(|path| !catalog.is_held(path)));
+    assert!(none_is_held(catalog));
+}
+
+/// W8, W22: the newer version is last known good once it works. What somebody gets wrong of it by kubectl is put right as that version
+/// has it, beside what else Git gave it.
+pub(super) fn another_version_that_is_broken(catalog: &Catalog) {
+    let (world, newer) = (&*catalog.world, newer(catalog));
+    rolls(catalog, &newer, ("newer", true));
+    world.function(seconds(LIMIT));
+    catalog.agent_without_snapshots();
+    let case = "another version of Argo CD by Git";
+    let [stateful, server, _] = &controllers();
+    for path in [stateful, server] {
+        wrong_at_once(world, case, &[(path, "image")]);
+        let what = world.said(&format!("function after a wrong image ({case})"));
+        works(world, "W8", &what, "≤ 90 s");
+    }
+    until("all of the newer version runs", seconds(LIMIT), || {
+        run(catalog, true)
+    });
+    assert!(none_is_held(catalog));
 }

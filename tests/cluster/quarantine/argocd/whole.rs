@@ -1,4 +1,4 @@
-//! W18 with Argo CD: commits that stop it in other ways than by an image, for `make chaos` only.
+//! W18 with Argo CD: commits that stop it in other ways than by an image, and W8 after one that changes it, for `make chaos` only.
 
 use serde_json::{Value, json};
 
@@ -6,6 +6,7 @@ use super::super::names;
 use super::super::turns::{self, Turns};
 use super::super::whole::with;
 use super::catalog::{Catalog, Part};
+use super::version::another_version_that_is_broken;
 use super::{SERVER, WORKLOADS};
 use crate::healing::{LIMIT, none_is_open, on_record, since};
 use crate::support::api::{deployment, path};
@@ -189,6 +190,15 @@ fn commits_that_stop_argo_cd_in_other_ways_are_held_back() {
         for (n, broken) in breaks().iter().enumerate() {
             held_and_given_back(catalog, n, broken);
         }
+    });
+}
+
+/// W8, W22
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn another_version_by_git_is_what_comes_back_where_somebody_breaks_it() {
+    managed("argonewer", |catalog| {
+        another_version_that_is_broken(catalog);
     });
 }
 

@@ -1,5 +1,6 @@
 //! Whether the engine works: it follows the catalog, and answers a request of now.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -7,6 +8,13 @@ use serde_json::{Value, json};
 use super::{ARGOCD, FLUX, World};
 use crate::support::api::{deployment, path};
 use crate::support::{argocd, until};
+
+/// Annotations by which something is held back from the engine.
+const HOLDS: [&str; 3] = [
+    "linesman.dev/held",
+    "kustomize.toolkit.fluxcd.io/reconcile",
+    "argocd.argoproj.io/skip-reconcile",
+];
 
 impl World {
     /// The root Kustomization's revision, where that is the catalog's head and Ready.
@@ -67,11 +75,56 @@ impl World {
     pub(crate) fn answers(&self, limit: Duration) {
         if self.has_git() {
             self.function(limit);
-        } else if self.engine == ARGOCD {
+        } else {
+            self.looks(limit);
+        }
+    }
+
+    /// Each controller has looked because it was asked to now, whatever came of it.
+    pub(crate) fn looks(&self, limit: Duration) {
+        if self.engine == ARGOCD {
             argocd::answers(&self.api, limit, |_| true);
         } else {
             self.asked(limit, |_| true);
         }
+    }
+
+    /// What is wanted of each object that the engine syncs by, by its UID, and what holds it; not that somebody asks it to look.
+    pub(crate) fn synced_by(&self) -> BTreeMap<String, Value> {
+        let kinds = if self.engine == ARGOCD {
+            [
+                "argoproj.io/v1alpha1/applications",
+                "argoproj.io/v1alpha1/appprojects",
+            ]
+        } else {
+            [
+                "source.toolkit.fluxcd.io/v1/gitrepositories",
+                "kustomize.toolkit.fluxcd.io/v1/kustomizations",
+            ]
+        };
+        let of_kind = |kind: &str| {
+            let all = self.api.get(&format!("/apis/{kind}")).unwrap();
+            all["items"].as_array().cloned().unwrap_or_default()
+        };
+        let told = |object: Value| {
+            let meta = &object["metadata"];
+            // What is left of a hold that was lifted goes some time later.
+            let holds = |word: &str| !word.contains("lifted");
+            let held = HOLDS.map(|name| meta["annotations"][name].as_str().is_some_and(holds));
+            let is = json!([meta["namespace"], meta["name"], object["spec"], held]);
+            (meta["uid"].as_str().unwrap().to_owned(), is)
+        };
+        kinds.into_iter().flat_map(of_kind).map(told).collect()
+    }
+
+    /// Those of them that are still there and are wanted otherwise: as they were, and as they are.
+    pub(crate) fn rewritten(&self, before: &BTreeMap<String, Value>) -> Vec<[Value; 2]> {
+        let now = self.synced_by();
+        let pairs = before.iter().filter_map(|(uid, was)| {
+            let is = now.get(uid)?;
+            (is != was).then(|| [was.clone(), is.clone()])
+        });
+        pairs.collect()
     }
 
     /// All Deployments of the engine are available.

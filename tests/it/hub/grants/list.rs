@@ -2,6 +2,7 @@
 
 use linesman::clock;
 use linesman::hub::access::{Clusters, Grant, Mode};
+use linesman::wire::id::ClusterName;
 use serde_json::{Value, json};
 
 use super::grant;
@@ -9,12 +10,12 @@ use crate::hub::slug;
 use crate::hub::support::TestHub;
 
 /// One whose end has passed.
-async fn ended(hub: &TestHub, subject: &str) {
+async fn ended(hub: &TestHub, subject: &str, clusters: Clusters) {
     let now = clock::now();
     let grant = Grant {
         id: uuid::Uuid::now_v7().to_string(),
         subject: subject.parse().unwrap(),
-        clusters: Clusters::All,
+        clusters,
         groups: ["edit".to_owned()].into(),
         act_as: [].into(),
         namespaces: None,
@@ -55,8 +56,8 @@ async fn granted(name: &str) -> TestHub {
     ] {
         assert_eq!(hub.post("/v1/grants", &body).await.0, 201);
     }
-    ended(&hub, "user:ada").await;
-    ended(&hub, "user:cid").await;
+    ended(&hub, "user:ada", Clusters::All).await;
+    ended(&hub, "user:cid", Clusters::All).await;
     hub
 }
 
@@ -128,5 +129,47 @@ async fn of_their_own_grants_people_may_ask_the_same() {
     }
     let (code, problem) = listed("user=bob").await;
     assert_eq!((code, slug(&problem)), (403, "not-allowed"));
+    hub.stop().await;
+}
+
+/// Nor by the labels of what they were granted once: those tell of a grant that is in force alone.
+#[tokio::test]
+async fn a_grant_by_labels_that_has_ended_tells_of_no_cluster() {
+    let hub = granted("grants-list-over").await;
+    let dan = hub.user("dan", &[], &[]).await;
+    let names = ["eu1", "eu9"].map(|name| name.parse::<ClusterName>().unwrap());
+    ended(&hub, "user:dan", Clusters::Named(names.into())).await;
+    let labels = Clusters::Labelled("env=prod".parse().unwrap());
+    ended(&hub, "user:dan", labels).await;
+    let clusters = |page: &Value| -> Vec<Value> {
+        let items = page["items"].as_array().unwrap().iter();
+        items.map(|grant| grant["clusters"].clone()).collect()
+    };
+    let (named, labelled) = (
+        json!({"names": ["eu1", "eu9"]}),
+        json!({"labels": "env=prod"}),
+    );
+    for cluster in ["eu1", "eu9"] {
+        let path = format!("/v1/grants?cluster={cluster}");
+        let (_, page) = hub.call_as(&dan, ("GET", &path), &[], &Value::Null).await;
+        assert_eq!(clusters(&page), [named.clone()], "{cluster}");
+        let path = format!("/v1/grants/check?user=dan&cluster={cluster}");
+        let (_, check) = hub.call_as(&dan, ("GET", &path), &[], &Value::Null).await;
+        let said = check["opinions"].as_array().unwrap().iter();
+        let said: Vec<&Value> = said.map(|opinion| &opinion["why"]).collect();
+        assert_eq!(said, ["it ended", "it ended"], "{cluster}");
+    }
+    // Nor where the token is for that cluster alone.
+    let token = json!({"title": "ci", "lasts": 3600, "scopes": ["kube"], "clusters": ["eu1"]});
+    let make = ("POST", "/v1/api-tokens");
+    let (code, made) = hub.call_as(&dan, make, &[], &token).await;
+    assert_eq!(code, 201, "{made}");
+    let narrow = made["token"].as_str().unwrap();
+    let list = ("GET", "/v1/grants");
+    let (_, page) = hub.call_as(narrow, list, &[], &Value::Null).await;
+    assert_eq!(clusters(&page), [json!({"names": ["eu1"]})]);
+    // Who sees the list of clusters sees both.
+    let (_, page) = hub.get("/v1/grants?user=dan&cluster=eu1").await;
+    assert_eq!(clusters(&page), [named, labelled]);
     hub.stop().await;
 }

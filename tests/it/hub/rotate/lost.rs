@@ -1,14 +1,17 @@
 //! Keys that were lost.
 
+use bytes::Bytes;
 use linesman::agent::fault::Faults;
 use linesman::agent::identity::{self, Identity};
 use linesman::agent::link::LinkState;
+use linesman::clock;
 use linesman::keys::KeyPair;
+use linesman::wire::frame::{Class, Code, Kind};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::super::slug;
-use super::super::support::token_of;
+use super::super::support::{Agent, token_of};
 use super::world::{PATIENCE, World, cluster};
 use crate::wait::until_some;
 
@@ -101,6 +104,55 @@ async fn an_identity_is_not_recovered_that_cannot_be_put_on_record() {
         allow("cluster.recover", new),
     ];
     assert_eq!(told, expected);
+    world.hub.stop().await;
+}
+
+/// H37: a join that could not be put on record had ended the former key all the same, and said again it ends that one's line, too.
+#[tokio::test]
+async fn a_join_that_is_said_again_ends_the_line_of_the_former_key() {
+    let world = World::new("rejoin-again").await;
+    let _former = world.agent(Faults::default()).await;
+    let line = world.up().await;
+    let (code, answer) = world
+        .hub
+        .post("/v1/clusters/eu1/join-tokens", &json!({}))
+        .await;
+    assert_eq!(code, 201, "{answer}");
+    let (token, next) = (token_of(&answer), Agent::new(2));
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (false) NOT VALID";
+    world.hub.execute(refuse, no_more).await;
+    assert_eq!(next.join(&world.hub, "eu1", &token).await.0, 503);
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    world.hub.execute("DROP TRIGGER refuse", again).await;
+    let (code, answer) = next.join(&world.hub, "eu1", &token).await;
+    assert_eq!(code, 200, "{answer}");
+    let ended = timeout(PATIENCE, line.closed()).await.expect("it ends");
+    assert_eq!(ended.code, Code::Revoked, "{}", ended.text);
+    world.hub.stop().await;
+}
+
+/// Whose key joins again has that line, whichever others end with it.
+#[tokio::test]
+async fn a_join_by_the_key_that_the_cluster_has_leaves_its_line() {
+    let world = World::new("rejoin-same").await;
+    let _agent = world.agent(Faults::default()).await;
+    let (line, store) = (world.up().await, &world.hub.hub.store);
+    let id = store.cluster(&cluster()).await.unwrap().unwrap().id;
+    let other = KeyPair::from_seed(&[60; 32]).public();
+    let added = store.add_identity(&id, other, clock::now()).await;
+    assert!(added.unwrap().is_some());
+    let again = "/v1/clusters/eu1/join-tokens";
+    let (code, answer) = world.hub.post(again, &json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let (token, own) = (token_of(&answer), Agent::new(1));
+    let (code, answer) = own.join(&world.hub, "eu1", &token).await;
+    assert_eq!(code, 200, "{answer}");
+    let identity = own.identity.public().fingerprint();
+    assert_eq!(world.in_force("identity").await, [identity]);
+    // One that is told to end takes no stream any more.
+    let stream = line.open(Kind::Api, Class::Normal, Bytes::new()).await;
+    assert!(stream.is_ok(), "{stream:?}");
     world.hub.stop().await;
 }
 

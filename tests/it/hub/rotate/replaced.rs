@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use linesman::agent::fault::{Boundary, Faults};
 use linesman::agent::identity;
 use linesman::agent::link::LinkState;
 use linesman::clock;
 use linesman::hub::api::agents::identity::{end_before, in_use};
 use linesman::keys::KeyPair;
+use linesman::wire::frame::{Class, Code, Kind};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -128,6 +130,28 @@ async fn an_agent_that_comes_back_after_its_old_identity_ended_goes_on_with_the_
     world
         .identified(&agent, &KeyPair::from_seed(&[1; 32]))
         .await;
+    world.hub.stop().await;
+}
+
+/// A line of the old key that is up when its time is over went on, for as long as nothing else ended it.
+#[tokio::test]
+async fn a_line_ends_with_the_time_of_its_key() {
+    let world = World::new("rotate-line-over").await;
+    let _agent = world.agent(Faults::default()).await;
+    let (hub, store) = (&world.hub.hub, &world.hub.hub.store);
+    let line = world.up().await;
+    let id = store.cluster(&cluster()).await.unwrap().unwrap().id;
+    let next = KeyPair::from_seed(&[50; 32]).public();
+    let added = store.add_identity(&id, next, clock::now()).await;
+    assert!(added.unwrap().is_some());
+    end_before(hub, clock::now()).await.unwrap();
+    // One that is told to end takes no stream any more.
+    let stream = line.open(Kind::Api, Class::Normal, Bytes::new()).await;
+    assert!(stream.is_ok(), "{stream:?}");
+    let later = clock::now() + time::Duration::minutes(11);
+    end_before(hub, later).await.unwrap();
+    let ended = timeout(PATIENCE, line.closed()).await.expect("it ends");
+    assert_eq!(ended.code, Code::Revoked, "{}", ended.text);
     world.hub.stop().await;
 }
 

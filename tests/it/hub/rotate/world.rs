@@ -21,6 +21,7 @@ use linesman::lifetime::hearts::Hearts;
 use linesman::manifests::{EngineNamespaces, scope::Extent};
 use linesman::secret::Secret;
 use linesman::ssh::{Head, ProbeError};
+use linesman::tunnel::Line;
 use linesman::wire::api::{AgentBuild, Assignment, CatalogRef};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -237,6 +238,12 @@ impl World {
         let (code, wish) = self.hub.post("/v1/clusters/eu1/rotate", &asked).await;
         assert_eq!(code, 200, "{wish}");
         wish
+    }
+
+    /// The hub's end of the agent's line, once that is up.
+    pub(super) async fn up(&self) -> Line {
+        let here = async || self.hub.hub.tunnels.get(&cluster()).ok_or("no line");
+        until_some("the line is up", PATIENCE, here).await
     }
 
     /// Kind, state and fingerprint of the cluster's keys that are in force.

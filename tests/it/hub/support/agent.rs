@@ -30,12 +30,8 @@ impl Call<'_> {
     }
 
     async fn send(&self, key: &KeyPair, skew: i64) -> reqwest::Response {
-        let time = clock::now().unix_timestamp() + skew;
-        let sum = keys::sha256_hex(self.body.as_bytes());
-        let input = signing_input(&self.hub.hub.id, self.method, self.path, time, &sum);
-        let signature = keys::encode(&key.sign(input.as_bytes()));
-        let fingerprint = key.public().fingerprint();
-        let header = format!("v1;key={fingerprint};t={time};sig={signature}");
+        let call = (self.method, self.path, self.body);
+        let header = signature(&self.hub.hub.id, key, call, skew);
         let method = self.method.parse().unwrap();
         self.hub
             .client
@@ -46,6 +42,21 @@ impl Call<'_> {
             .await
             .unwrap()
     }
+}
+
+/// The header of a call (method, path, body) to this hub that the key signs, at the hub's time plus `skew` seconds.
+pub(crate) fn signature(
+    hub_id: &str,
+    key: &KeyPair,
+    (method, path, body): (&str, &str, &str),
+    skew: i64,
+) -> String {
+    let time = clock::now().unix_timestamp() + skew;
+    let sum = keys::sha256_hex(body.as_bytes());
+    let input = signing_input(hub_id, method, path, time, &sum);
+    let signature = keys::encode(&key.sign(input.as_bytes()));
+    let fingerprint = key.public().fingerprint();
+    format!("v1;key={fingerprint};t={time};sig={signature}")
 }
 
 /// A cluster with its keys.
@@ -76,8 +87,13 @@ impl Agent {
     }
 
     pub(crate) fn join_body(&self, hub: &TestHub, name: &str, token: &str) -> String {
+        self.join_of(&hub.hub.id, name, token)
+    }
+
+    /// The same at the hub of this id.
+    pub(crate) fn join_of(&self, hub_id: &str, name: &str, token: &str) -> String {
         let identity = self.identity.public().to_base64();
-        let proof = deploy_proof_input(&hub.hub.id, name, &identity);
+        let proof = deploy_proof_input(hub_id, name, &identity);
         let join = JoinRequest {
             protocol: PROTOCOL,
             token: token.to_owned(),

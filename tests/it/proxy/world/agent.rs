@@ -92,6 +92,21 @@ impl World {
         stop
     }
 
+    /// A process of the agent by keys that may change; its line is up, wherever the door leads to, when this returns.
+    pub(in crate::proxy) async fn agent_by(
+        &mut self,
+        server: &ApiServer,
+        keys: watch::Receiver<Identity>,
+    ) {
+        let shared = Pair::shared(server, &self.hub.id, &self.cluster_id, &[]);
+        let config = |hub| LinkConfig {
+            keys,
+            ..link_config(hub)
+        };
+        let (_stop, streams, state) = self.dialled(config, INCOMING).await;
+        self.tasks.spawn(forward(shared, streams, state));
+    }
+
     /// The same without anyone who serves the streams, of which 64 wait.
     pub(in crate::proxy) async fn dial(&mut self) -> Dialled {
         let hub = self.hub.clone();
@@ -197,11 +212,15 @@ pub(in crate::proxy) fn identity() -> KeyPair {
 }
 
 fn keys(identity: KeyPair) -> watch::Receiver<Identity> {
-    let keys = Identity {
+    watch::channel(held(identity)).1
+}
+
+/// What an agent of this identity has.
+pub(in crate::proxy) fn held(identity: KeyPair) -> Identity {
+    Identity {
         identity,
         ..Identity::from_seeds(&[1; 32], &[2; 32])
-    };
-    watch::channel(keys).1
+    }
 }
 
 /// How the agent of these tests dials.

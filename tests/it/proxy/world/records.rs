@@ -95,14 +95,33 @@ async fn user(hub: &Hub, name: &str) -> String {
 
 /// A cluster with its agent's keys on record; gives its id.
 pub(super) async fn join(hub: &Hub, name: ClusterName, identity: &KeyPair) -> String {
-    let (store, now) = (&hub.store, clock::now());
     let cluster_id = add(hub, name.clone()).await;
+    redeem(hub, (&name, &cluster_id), TokenKind::Join, identity).await;
+    cluster_id
+}
+
+/// Another identity joins in the place of the cluster's own.
+pub(in crate::proxy) async fn readopt(
+    hub: &Hub,
+    cluster: (&ClusterName, &str),
+    identity: &KeyPair,
+) {
+    redeem(hub, cluster, TokenKind::Readopt, identity).await;
+}
+
+async fn redeem(
+    hub: &Hub,
+    (name, cluster_id): (&ClusterName, &str),
+    kind: TokenKind,
+    identity: &KeyPair,
+) {
+    let (store, now) = (&hub.store, clock::now());
     let token = TokenText::new(clock::random(), clock::random());
     let record = JoinToken {
         id: token.id.clone(),
-        cluster_id: cluster_id.clone(),
+        cluster_id: cluster_id.to_owned(),
         hash: token.hash(),
-        kind: TokenKind::Join,
+        kind,
         new_cluster: false,
         adoption: AdoptionOptions::default(),
         issued_by: "test".to_owned(),
@@ -124,7 +143,6 @@ pub(super) async fn join(hub: &Hub, name: ClusterName, identity: &KeyPair) -> St
     };
     let redeemed = store.redeem(claim, now).await.unwrap();
     assert!(matches!(redeemed, Redeemed::Bound { .. }));
-    cluster_id
 }
 
 /// A cluster without keys; gives its id.

@@ -287,6 +287,21 @@ fn sources_elsewhere_are_known_while_they_are_there() {
     assert_eq!(seen.sources, BTreeSet::new());
 }
 
+/// W12: it may get another label while it is at work, and says nothing else then.
+#[test]
+fn of_which_shard_a_sync_object_is_is_known() {
+    let mut seen = Observed::default();
+    let kind = Kind::Kustomization;
+    for shard in [None, Some("shard1"), Some("shard2"), None] {
+        let mut live = kustomization("app", 1, false);
+        let label = shard.map(|name| ("sharding.fluxcd.io/key".to_owned(), name.to_owned()));
+        live.metadata.labels.get_or_insert_default().extend(label);
+        live.data["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+        heard(&mut seen, app("app"), Heard::of(HOME, kind, &live));
+        assert_eq!(seen.children[&app("app")].shard, Shard::of(&live));
+    }
+}
+
 /// W11: where a CRD takes all sync objects along that are known, each is remembered, for it may have to be brought back.
 #[test]
 fn as_many_are_remembered_as_are_known() {
@@ -350,4 +365,43 @@ fn what_a_kustomization_brings_of_the_engine_is_known_while_it_is_at_work() {
     assert_eq!(told("2", "1", "Unknown"), (true, true, true));
     assert_eq!(told("2", "1", "Unknown"), (false, true, true));
     assert_eq!(told("2", "2", "True"), (true, true, false));
+}
+
+/// F40: a try may take hours, and an agent may begin in the midst of it. How the one before it ended stands, as for one that has heard it.
+#[test]
+fn what_a_kustomization_at_work_failed_with_before_is_known_from_the_first() {
+    let kind = Kind::Kustomization;
+    let one = |minute: u8, ended: &str| {
+        let at = format!("2027-01-15T08:{minute:02}:00Z");
+        json!({"lastReconciled": at, "lastReconciledStatus": ended})
+    };
+    let well = |minute| one(minute, "ReconciliationSucceeded");
+    let text = "so its last try ended, at 2027-01-15T08:10:00.000Z; another one is under way";
+    let failed = |reason: &str| Some((reason.to_owned(), text.to_owned()));
+    for (history, ready, trouble) in [
+        (
+            json!([well(0), one(10, "HealthCheckFailed")]),
+            "Unknown",
+            failed("HealthCheckFailed"),
+        ),
+        (
+            json!([one(10, "ReconciliationFailed"), well(0)]),
+            "Unknown",
+            failed("ReconciliationFailed"),
+        ),
+        (
+            json!([well(10), one(0, "HealthCheckFailed")]),
+            "Unknown",
+            None,
+        ),
+        (json!([one(10, "HealthCheckFailed")]), "True", None),
+        (json!([]), "Unknown", None),
+    ] {
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        let status = json!({"/status": {"conditions": conditions, "history": history}});
+        let (id, live) = saying(kind, &status);
+        let mut seen = Observed::default();
+        heard(&mut seen, id.clone(), Heard::of(HOME, kind, &live));
+        assert_eq!(seen.children[&id].trouble, trouble, "{history} {ready}");
+    }
 }

@@ -53,3 +53,29 @@ fn another_look_than_the_one_before_the_question_answers_it() {
         assert_eq!(live.probe(), Some(Probe { sent, answered }), "{text}");
     }
 }
+
+/// What may have begun before it has to have been taken, and to be of an agent that kept no look with its questions.
+#[test]
+fn only_an_unanswered_question_that_was_taken_is_lost() {
+    let [before, after] = ["2030-01-01T00:00:02Z", "2031-01-01T00:00:00Z"];
+    let lost = |annotations: Value, looked: &str| {
+        let status = json!({"reconciledAt": looked});
+        lost_question(&application(&json!({}), &annotations, &status))
+    };
+    let asked = json!({PROBED_AT: SENT});
+    let waits = json!({PROBED_AT: SENT, REFRESH: "normal"});
+    let kept = json!({PROBED_AT: SENT, PROBED_FROM: before});
+    for (annotations, looked, expected) in [
+        (asked.clone(), before, true),
+        (asked, after, false),
+        (waits, before, false),
+        (kept, before, false),
+        (json!({}), before, false),
+    ] {
+        assert_eq!(
+            lost(annotations.clone(), looked),
+            expected,
+            "{annotations} {looked}"
+        );
+    }
+}

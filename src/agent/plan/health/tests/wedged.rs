@@ -83,8 +83,8 @@ fn a_root_that_is_waited_for_has_its_own_timeout_where_its_controller_is_alive()
                 renewed: cluster.now - Duration::seconds(ago),
                 seen: cluster.now,
             });
-            let leases = lease.map(|lease| ("kustomize-controller".to_owned(), lease));
-            observed.leases.extend(leases);
+            let name = "kustomize-controller-leader-election".to_owned();
+            observed.leases.extend(lease.map(|lease| (name, lease)));
             let found = of_roots(&cluster, &observed);
             let expected = vec![(Class::QueueWedged, sync); wedged];
             assert_eq!(found, expected, "{timeout} {words} {renewed:?} {seconds}");

@@ -1,6 +1,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::agent::plan::project::lease_of;
+use crate::agent::plan::state::Lease;
 use crate::agent::plan::tests::Cluster;
 use crate::clock::rfc3339;
 
@@ -16,6 +18,8 @@ struct Led {
     renewed: i64,
     /// When the Lease was looked at.
     seen: i64,
+    /// What the controller selected when it was made; now that is all.
+    selector: Option<&'static str>,
 }
 
 const LED: Led = Led {
@@ -25,6 +29,7 @@ const LED: Led = Led {
     deleting: false,
     renewed: 0,
     seen: 20,
+    selector: None,
 };
 
 fn led(runs: i64, acquired: Option<i64>) -> Led {
@@ -46,6 +51,17 @@ fn gone(runs: i64, seen: i64) -> Led {
     }
 }
 
+/// By its new arguments its Lease has another name than the one that is known.
+fn renamed(runs: i64, seen: i64) -> Led {
+    let selector = Some("a");
+    Led {
+        runs,
+        seen,
+        selector,
+        ..LED
+    }
+}
+
 fn ends() -> Led {
     let deleting = true;
     Led { deleting, ..LED }
@@ -57,6 +73,11 @@ fn renewed(renewed: i64) -> Led {
 
 /// For how many seconds longer an answer is put off, where the root said so 20 s ago.
 fn put_off_by(words: &str, led: &Led) -> i64 {
+    put_off_within(words, led, 0)
+}
+
+/// The same of one that is too late after so many seconds.
+fn put_off_within(words: &str, led: &Led, limit: i64) -> i64 {
     let mut cluster = Cluster::working();
     let sync = cluster.install.sync.clone();
     let now = cluster.now;
@@ -79,9 +100,11 @@ fn put_off_by(words: &str, led: &Led) -> i64 {
         renewed: now - Duration::seconds(led.renewed),
         seen: after(led.seen),
     };
-    observed.leases.insert(NAME.to_owned(), lease);
+    let name = lease_of(NAME, led.selector);
+    observed.leases.insert(name, lease);
     let owed = now - Duration::seconds(15);
-    let late = put_off(now, &cluster.install, &observed, (&sync, owed));
+    let limit = Duration::seconds(limit);
+    let late = put_off(now, &cluster.install, &observed, (&sync, owed), limit);
     (late - now).whole_seconds()
 }
 
@@ -99,6 +122,15 @@ fn an_answer_is_put_off_while_the_controller_that_leads_applies_or_waits_for_hea
     }
 }
 
+/// W18: who has not said that he is done once he has to be hangs. An answer that was owed for less than its limit by then has that.
+#[test]
+fn an_answer_is_missed_when_the_controller_has_to_be_done_and_no_later() {
+    for (limit, expected) in [(45, 85), (144, -14), (145, -15), (200, -15)] {
+        let late = put_off_within("Running health checks", &LED, limit);
+        assert_eq!(late, expected, "{limit}");
+    }
+}
+
 /// W18: what the controller before left behind when it ended, and what one that is dead was at, puts nothing off.
 #[test]
 fn only_the_word_of_the_pod_that_leads_puts_an_answer_off() {
@@ -113,6 +145,11 @@ fn only_the_word_of_the_pod_that_leads_puts_an_answer_off() {
         ("that Pod held it later", gone(-10, 20), false),
         ("the new one ran in that second", gone(0, -1), true),
         ("the new one ran later", gone(1, -1), false),
+        ("that was listed three minutes ago", gone(-10, -160), true),
+        ("that was listed before", gone(-10, -161), false),
+        ("its Lease has a new name", renamed(-10, -1), true),
+        ("there was none of that name then", renamed(-10, 0), false),
+        ("who has it ran later", renamed(1, -1), false),
         ("it ends", ends(), false),
         ("it renewed the Lease", renewed(180), true),
         ("it does not renew it", renewed(181), false),
@@ -132,7 +169,9 @@ fn a_root_that_says_nothing_of_a_try_or_is_gone_puts_nothing_off() {
     let now = cluster.now;
     for observed in [cluster.observed(), Observed::default()] {
         for asked in cluster.install.roots() {
-            assert_eq!(put_off(now, &cluster.install, &observed, (asked, now)), now);
+            let install = &cluster.install;
+            let late = put_off(now, install, &observed, (asked, now), Duration::ZERO);
+            assert_eq!(late, now);
         }
     }
 }

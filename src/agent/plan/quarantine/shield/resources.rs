@@ -20,9 +20,8 @@ pub fn pruned(status: &Value) -> impl Iterator<Item = ObjectId> {
 /// Of them those that may be the engine's.
 pub(super) fn extra(namespace: &str, status: &Value) -> BTreeSet<ObjectId> {
     let ours = |id: &ObjectId| {
-        let here = id.namespace.is_empty() || id.namespace == namespace;
         let root = id.kind == Kind::Application && id.name == ROOT;
-        here && (id.kind.installable() || root)
+        is_near(namespace, id) || root && id.namespace == namespace
     };
     pruned(status).filter(ours).take(MAX_EXTRA).collect()
 }
@@ -37,9 +36,13 @@ pub(super) fn lists(namespace: &str, status: &Value) -> Option<BTreeSet<ObjectId
 
 /// One entry of that list, if it may be an object of the engine in that namespace.
 pub fn near(namespace: &str, resource: &Value) -> Option<ObjectId> {
-    let id = listed(resource)?;
+    listed(resource).filter(|id| is_near(namespace, id))
+}
+
+/// Whether what is read of an Application's list tells of an object; `namespace` is the engine's.
+pub fn is_near(namespace: &str, id: &ObjectId) -> bool {
     let here = id.namespace.is_empty() || id.namespace == namespace;
-    (here && id.kind.installable()).then_some(id)
+    here && id.kind.installable()
 }
 
 fn listed(resource: &Value) -> Option<ObjectId> {

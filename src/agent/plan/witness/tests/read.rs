@@ -74,6 +74,7 @@ fn what_one_says_of_its_answer_and_of_its_controllers_work_is_read() {
                 }),
                 served: time,
                 takes: Duration::minutes(5),
+                ..Witness::default()
             },
         ),
         (
@@ -88,6 +89,7 @@ fn what_one_says_of_its_answer_and_of_its_controllers_work_is_read() {
                 }),
                 served: time,
                 takes: SECOND * 30,
+                ..Witness::default()
             },
         ),
         (json!({}), json!({}), Some("soon"), Witness::default()),

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::super::{Database, corrupt, db, reports, to_json, to_ms};
-use super::{Row, by_fingerprint, make_room, of_cluster, put};
+use super::{Row, by_fingerprint, forget_moves, make_room, of_cluster, put};
 use crate::hub::store::{ClusterKey, KeyKind, KeyState, Result};
 use crate::keys::Public;
 use crate::wire::id::ClusterName;
@@ -38,6 +38,7 @@ impl Database {
             .await
             .map_err(db(DOING))?;
         }
+        forget_moves(&mut write.tx, id).await?;
         make_room(&mut write.tx, id, KeyKind::Identity).await?;
         put(&mut write.tx, id, KeyKind::Identity, identity, now).await?;
         put(&mut write.tx, id, KeyKind::Deploy, deploy.public, now).await?;
@@ -103,6 +104,21 @@ impl Database {
         names.collect::<Result<_, _>>().map_err(corrupt(DOING))
     }
 
+    pub async fn ended_keys(&self, fingerprints: Vec<String>) -> Result<Vec<(String, bool)>> {
+        const ENDED: &str = concat!(
+            "SELECT k.fingerprint, k.moved_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
+             WHERE c.removed_at IS NULL AND k.state = 'revoked' AND k.fingerprint IN ",
+            each!("$1")
+        );
+        let rows: Vec<(String, Option<i64>)> = sqlx::query_as(ENDED)
+            .bind(to_json(&fingerprints))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("look which keys have ended"))?;
+        let ended = rows.into_iter();
+        Ok(ended.map(|(key, at)| (key, at.is_some())).collect())
+    }
+
     pub async fn retired(&self, limit: OffsetDateTime) -> Result<Vec<ClusterKey>> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT k.*, c.name AS cluster, c.removed_at FROM cluster_key k JOIN cluster c ON c.id = k.cluster_id
@@ -143,8 +159,10 @@ impl Database {
             .filter(|k| k.fingerprint != key.fingerprint && k.state != KeyState::Revoked);
         let others: Vec<ClusterKey> = others.filter(|_| present).collect();
         for other in &others {
+            // The holder of one that retires has signed its successor.
             sqlx::query(
-                "UPDATE cluster_key SET state = 'revoked', updated_at = $1 WHERE fingerprint = $2",
+                "UPDATE cluster_key SET state = 'revoked', updated_at = $1,
+                   moved_at = CASE WHEN state = 'retiring' THEN $1 ELSE NULL END WHERE fingerprint = $2",
             )
             .bind(to_ms(now))
             .bind(&other.fingerprint)

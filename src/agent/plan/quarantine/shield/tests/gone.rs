@@ -132,7 +132,15 @@ fn a_held_object_that_is_no_longer_in_git_stays_held() {
         .get_mut(&application("engine"))
         .unwrap();
     let resource = |name: &str, pruned: bool| json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "argocd", "name": name, "status": "OutOfSync", "requiresPruning": pruned});
-    live["status"]["resources"] = json!([resource(SERVER, true), resource("argocd-redis", false)]);
+    let redis = resource("argocd-redis", false);
+    live["status"]["resources"] = json!([resource(SERVER, true), redis]);
+    assert_eq!(writes(&cluster.plan()), []);
+    let live = cluster
+        .applications
+        .get_mut(&application("engine"))
+        .unwrap();
+    // It was deleted and made again since Argo CD looked.
+    live["status"]["resources"] = json!([redis]);
     assert_eq!(writes(&cluster.plan()), []);
     let live = cluster
         .applications
