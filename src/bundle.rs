@@ -45,7 +45,7 @@ pub enum ImportError {
     Compressed(String),
     #[error("the manifest is larger than {MAX_NORMAL} bytes")]
     TooLarge,
-    #[error("{0}")]
+    #[error(transparent)]
     Check(#[from] CheckError),
 }
 

@@ -81,6 +81,8 @@ impl fmt::Debug for Renewal {
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
+    /// Whether it trusts roots of its own, and none of the system's.
+    own_roots: bool,
     base: Url,
     token: Option<Secret<String>>,
     renewal: Option<Renewal>,
@@ -93,6 +95,7 @@ impl Client {
     pub fn new(base: Url, ca: Option<&str>, token: Option<Secret<String>>) -> Result<Self, Error> {
         Ok(Self {
             http: http(ca)?,
+            own_roots: ca.is_some(),
             base,
             token,
             renewal: None,
@@ -304,7 +307,11 @@ impl Client {
         let unreachable = |e: &reqwest::Error| Error::Unreachable {
             operation: call.operation.to_owned(),
             hub: self.hub(),
-            cause: cause(e),
+            cause: if self.own_roots {
+                cause(e).by_own_roots()
+            } else {
+                cause(e)
+            },
         };
         let mut response = request.send().await.map_err(|e| (unreachable(&e), None))?;
         let status = response.status();

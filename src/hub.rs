@@ -300,8 +300,12 @@ pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let said = cause.to_string();
+        // Some errors end with their cause's own words.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
         next = cause.source();
     }
     text
@@ -310,6 +314,19 @@ pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_error_ends_with_is_not_said_again_as_its_cause() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("read it: {0}")]
+        struct Twice(#[source] std::fmt::Error);
+        #[derive(Debug, thiserror::Error)]
+        #[error("begin")]
+        struct Begin(#[source] Twice);
+        let cause = std::fmt::Error;
+        let expected = format!("begin: read it: {cause}");
+        assert_eq!(chain_of(&Begin(Twice(cause))), expected);
+    }
 
     #[test]
     fn an_agent_has_so_many_streams_of_orders_and_another_one_has_its_own() {

@@ -214,6 +214,7 @@ async fn user(hub: &Hub) -> String {
         namespaces: None,
         mode: Mode::Full,
         expires_at: None,
+        revoked_at: None,
         reason: String::new(),
         created_by: "bench".to_owned(),
         created_at: now,

@@ -18,6 +18,7 @@ use super::observe::{View, api, resource};
 use super::plan::displaced::{self, Item};
 use super::plan::history::Outcome;
 use super::plan::quarantine::root::astray;
+use super::plan::quarantine::unmarked;
 use super::plan::state::Saved;
 use super::plan::{Action, Observed, Step, argocd, project};
 use super::saves::Saves;
@@ -102,6 +103,7 @@ impl Hands<'_> {
             Action::Hold { note } => self.mark(id, true, Some(note)).await,
             Action::Lift { note } => self.mark(id, false, Some(note)).await,
             Action::Settle => self.mark(id, false, None).await,
+            Action::Reclaim => self.merge_seen(id, unmarked()).await,
             Action::Relinquish { .. } => self.relinquish(id).await,
             Action::Migrate { to, named } => self.migrate(id, to, named).await,
             Action::Shield(shield) => self.shield(id, shield).await,

@@ -13,6 +13,7 @@ pub mod admission;
 pub mod applied;
 pub mod argocd;
 pub mod barred;
+pub mod behind;
 pub mod burst;
 pub mod busy;
 pub mod change;
@@ -33,6 +34,7 @@ mod giveback;
 pub mod health;
 pub mod history;
 mod latent;
+pub mod outlook;
 pub mod own;
 pub mod ownership;
 pub mod pace;
@@ -158,7 +160,9 @@ pub fn plan(
     if guarded || !steps.is_empty() {
         next_look = next_look.min(now + Duration::seconds(2));
     }
-    next_look = ripening(now, history, &findings).fold(next_look, OffsetDateTime::min);
+    let late = behind::until(now, observed, history);
+    let looks = ripening(now, history, &findings).chain(late);
+    next_look = looks.fold(next_look, OffsetDateTime::min);
     Plan {
         findings,
         steps,

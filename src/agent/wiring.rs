@@ -125,6 +125,7 @@ pub(super) fn parts(
         proven,
         doubts: false,
         belief: Belief::default(),
+        other: None,
     };
     tasks.spawn("join", |stop| joining.run(stop));
     let prepares = heart("prepare");

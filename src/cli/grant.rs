@@ -47,7 +47,7 @@ pub(super) struct AddArgs {
     subject: String,
     #[command(flatten)]
     clusters: ClusterArgs,
-    /// Kubernetes group to act in; may be given several times
+    /// Kubernetes group to act in: view, edit or admin, or one that the cluster's RBAC binds as linesman:GROUP; may be given several times
     #[arg(long = "group", value_name = "GROUP", required = true)]
     groups: Vec<String>,
     #[command(flatten)]
@@ -183,11 +183,31 @@ async fn add(args: AddArgs) -> Result<()> {
         reason: args.reason,
     };
     let grant = client.add_grant(&new).await?;
-    for warning in nobody_yet(&client, &grant).await {
+    let groups = grant.groups.iter().filter_map(|group| unbound(group));
+    for warning in nobody_yet(&client, &grant).await.into_iter().chain(groups) {
         progress_line(&format!("warning: {warning}"));
     }
     let format = args.output.output;
     output::list(format, &[grant], &COLUMNS, |g| g.id.clone(), "")
+}
+
+/// Groups that every adoption YAML binds, up to its `--access`.
+const BOUND: [&str; 3] = ["view", "edit", "admin"];
+
+/// What is to be said of a group that a cluster's owner has to bind: a slip of the pen, or on purpose.
+fn unbound(group: &str) -> Option<String> {
+    if BOUND.contains(&group) {
+        return None;
+    }
+    let meant = if group == "cluster-admin" {
+        "; did you mean admin?"
+    } else {
+        ""
+    };
+    Some(format!(
+        "no adoption YAML binds linesman:{group}: in it one can do only what the cluster's own RBAC gives that group (bound are {}){meant}",
+        BOUND.join(", ")
+    ))
 }
 
 /// What the grant names and the hub does not have, as far as the caller may see: a slip of the pen, or yet to come.
@@ -232,6 +252,11 @@ async fn check(args: CheckArgs) -> Result<()> {
         Format::Name => format!("{}\n", if answer.allowed { "yes" } else { "no" }),
         Format::Table | Format::Wide => explained(&answer),
     })?;
+    let acts_in = answer.acts_in.iter();
+    let groups = acts_in.filter_map(|group| unbound(group.strip_prefix("linesman:")?));
+    for warning in groups {
+        progress_line(&format!("warning: {warning}"));
+    }
     if answer.allowed {
         return Ok(());
     }
@@ -312,6 +337,9 @@ fn limits(grant: &GrantView) -> String {
 }
 
 fn until(grant: &GrantView) -> String {
+    if let Some(at) = &grant.revoked_at {
+        return format!("revoked at {at}");
+    }
     match &grant.expires_at {
         None => "no end".to_owned(),
         Some(at) if grant.over => format!("over since {at}"),
@@ -338,6 +366,7 @@ pub(super) mod tests {
             namespaces: None,
             read_only: false,
             expires_at: None,
+            revoked_at: None,
             over: false,
             reason: String::new(),
             created_by: "admin".to_owned(),
@@ -354,5 +383,22 @@ pub(super) mod tests {
         assert_eq!(until(&grant), "2026-01-02T00:00:00Z");
         grant.over = true;
         assert_eq!(until(&grant), "over since 2026-01-02T00:00:00Z");
+        grant.revoked_at = Some("2026-01-01T12:00:00Z".to_owned());
+        assert_eq!(until(&grant), "revoked at 2026-01-01T12:00:00Z");
+    }
+
+    #[test]
+    fn a_group_that_no_adoption_binds_is_told() {
+        for bound in BOUND {
+            assert_eq!(unbound(bound), None);
+        }
+        assert_eq!(
+            unbound("veiw").unwrap(),
+            "no adoption YAML binds linesman:veiw: in it one can do only what the cluster's own RBAC gives that group (bound are view, edit, admin)"
+        );
+        assert_eq!(
+            unbound("cluster-admin").unwrap(),
+            "no adoption YAML binds linesman:cluster-admin: in it one can do only what the cluster's own RBAC gives that group (bound are view, edit, admin); did you mean admin?"
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! `linesman heal`: what was broken in a cluster, and how and how fast it was mended.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use uuid::Uuid;
 
@@ -10,9 +12,9 @@ use super::output::{
 };
 use crate::client::Client;
 use crate::clock;
-use crate::wire::api::{ToldHeal, ToldHealRecord, Took};
+use crate::wire::api::{ToldCluster, ToldHeal, ToldHealRecord, Took};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{HealResult, Remade, Scene};
+use crate::wire::report::{ConditionType, HealResult, Remade, Scene, Status};
 use crate::wire::word::Word;
 
 #[derive(Debug, clap::Subcommand)]
@@ -120,11 +122,15 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::List(args) => newest(&args).await,
         Verb::Show(args) => {
-            let heal = &named(&args.connect.client().await?, &args.id).await?;
+            let client = args.connect.client().await?;
+            let mut heal = named(&client, &args.id).await?;
             emit(&match args.output.output {
-                format @ (Format::Json | Format::Yaml) => document(format, heal)?,
+                format @ (Format::Json | Format::Yaml) => document(format, &heal)?,
                 Format::Name => format!("{}\n", heal.heal.id),
-                Format::Table | Format::Wide => describe(heal),
+                Format::Table | Format::Wide => {
+                    ask(&client, std::slice::from_mut(&mut heal)).await;
+                    describe(&heal)
+                }
             })
         }
         Verb::Close(args) => close(&args).await,
@@ -144,6 +150,9 @@ async fn newest(args: &ListArgs) -> Result<()> {
     };
     let more = heals.len() > args.limit;
     heals.truncate(args.limit);
+    if args.output.output == Format::Wide {
+        ask(&client, &mut heals).await;
+    }
     let name = |h: &ToldHeal| h.heal.id.clone();
     list(args.output.output, &heals, &COLUMNS, name, none)?;
     if more {
@@ -241,10 +250,50 @@ pub(super) fn seconds(millis: Option<u64>) -> String {
 
 /// What a person should do next.
 pub(super) fn next(heal: &ToldHealRecord) -> String {
-    if heal.next.is_empty() {
-        "nothing".to_owned()
+    match heal.next.as_str() {
+        "" if heal.result == HealResult::Open => "it is being mended".to_owned(),
+        "" => "nothing".to_owned(),
+        next => next.to_owned(),
+    }
+}
+
+/// Asks what keeps those from being mended that are said to be. A cluster that cannot be asked for says nothing of that.
+async fn ask(client: &Client, heals: &mut [ToldHeal]) {
+    let mended = heals.iter().filter(|h| is_mended(&h.heal));
+    let of: BTreeSet<ClusterName> = mended.map(|h| h.cluster.clone()).collect();
+    let clusters = match of.first() {
+        None => return,
+        Some(name) if of.len() == 1 => client.cluster(name).await.map(|one| vec![one]),
+        Some(_) => client.clusters().await,
+    };
+    for cluster in clusters.unwrap_or_default() {
+        hold_back(&cluster, heals);
+    }
+}
+
+fn is_mended(heal: &ToldHealRecord) -> bool {
+    heal.next.is_empty() && heal.result == HealResult::Open
+}
+
+/// Says of the heals of a cluster in which nothing is mended who changes that.
+pub(super) fn hold_back(cluster: &ToldCluster, heals: &mut [ToldHeal]) {
+    let mut all = cluster.conditions.iter();
+    let holds = all.find(|c| {
+        let holds = c.kind == ConditionType::Paused || c.kind == ConditionType::ObserveOnly;
+        holds && c.status == Status::True
+    });
+    let Some(holds) = holds else {
+        return;
+    };
+    // Of a window the message begins with its end.
+    let between = if holds.message.starts_with("until ") {
+        " "
     } else {
-        heal.next.clone()
+        ": "
+    };
+    let own = heals.iter_mut().filter(|h| h.cluster == cluster.name);
+    for heal in own.filter(|h| is_mended(&h.heal)) {
+        heal.heal.next = format!("nothing is mended{between}{}", holds.message);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `linesman hub`: flags and environment become the hub's configuration; says where things are, then serves.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -225,7 +226,7 @@ pub async fn run(mut args: Args) -> Result<()> {
     let had_token = token.exists();
     let stop = CancellationToken::new();
     let started = serve::start(config.clone(), stop.clone()).await;
-    let (hub, chain) = started.map_err(refused)?;
+    let (hub, chain) = started.map_err(|error| refused(error, &config.data))?;
     if let Some(warning) = image::without_registry(&config.agent_image) {
         warn!("{warning}; give one that clusters can pull with --agent-image");
     }
@@ -255,15 +256,35 @@ pub async fn run(mut args: Args) -> Result<()> {
 
 /// Port 0 becomes the port that the system chose, so that all that is printed and told names the real one.
 async fn bind(address: &mut SocketAddr, flag: &str) -> Result<TcpListener> {
+    let asked = *address;
     let bound = async {
-        let listener = TcpListener::bind(*address).await?;
+        let listener = TcpListener::bind(asked).await?;
         *address = listener.local_addr()?;
-        Ok::<_, std::io::Error>(listener)
+        Ok::<_, io::Error>(listener)
     };
-    bound.await.map_err(|e| {
-        let next = format!("end what listens there, or choose another address with {flag}");
-        Failure::new(Code::Failed, format!("listen on {flag}: {e}"), next).into()
-    })
+    bound.await.map_err(|e| unbound(asked, flag, &e).into())
+}
+
+fn unbound(address: SocketAddr, flag: &str, error: &io::Error) -> Failure {
+    let next = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("see what listens there: ss -ltnp; or choose another address with {flag}")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            let any: IpAddr = match address {
+                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            let any = SocketAddr::new(any, address.port());
+            format!("give an address of this machine (see: ip addr), or all of them: {flag} {any}")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("choose a port from 1024 on with {flag}, or give the hub CAP_NET_BIND_SERVICE")
+        }
+        _ => format!("choose another address with {flag}"),
+    };
+    let what = format!("listen on {address} ({flag}): {error}");
+    Failure::new(Code::Failed, what, next)
 }
 
 #[cfg(test)]
@@ -307,6 +328,36 @@ mod tests {
             ("https://hub.example.org:8443", "ssh://git@git.example.org")
         );
         assert!(parsed(&[]).url.ends_with(":8443"));
+    }
+
+    /// The address may be a flag's, a variable's or the one that is used without both.
+    #[test]
+    fn what_keeps_a_hub_from_listening_names_the_address_and_what_helps() {
+        let said = |address: &str, kind: io::ErrorKind| {
+            unbound(address.parse().unwrap(), "--listen", &kind.into())
+        };
+        let failure = |what: &str, next: &str| Failure::new(Code::Failed, what, next);
+        assert_eq!(
+            said("10.231.1.1:8443", io::ErrorKind::AddrInUse),
+            failure(
+                "listen on 10.231.1.1:8443 (--listen): address in use",
+                "see what listens there: ss -ltnp; or choose another address with --listen"
+            )
+        );
+        assert_eq!(
+            said("1.2.3.4:8443", io::ErrorKind::AddrNotAvailable),
+            failure(
+                "listen on 1.2.3.4:8443 (--listen): address not available",
+                "give an address of this machine (see: ip addr), or all of them: --listen 0.0.0.0:8443"
+            )
+        );
+        let none_here = said("[fd00::1]:8443", io::ErrorKind::AddrNotAvailable);
+        assert!(
+            none_here.next.ends_with(": --listen [::]:8443"),
+            "{none_here:?}"
+        );
+        let low = said("0.0.0.0:443", io::ErrorKind::PermissionDenied);
+        assert!(low.next.contains("a port from 1024 on"), "{low:?}");
     }
 
     #[test]

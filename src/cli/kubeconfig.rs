@@ -244,18 +244,20 @@ fn read(path: &Path) -> Result<Value> {
         Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
         Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
     };
+    let shown = path.display();
     let mut documents =
-        crate::yaml::documents(&text).with_context(|| format!("read {}", path.display()))?;
+        crate::yaml::documents(&text).map_err(|e| not_ours(format!("read {shown}: {e}")))?;
     match documents.len() {
         0 => Ok(json!({ "apiVersion": "v1", "kind": "Config" })),
         1 if documents[0].is_object() => Ok(documents.remove(0)),
-        _ => Err(Failure::new(
-            Code::Failed,
-            format!("{} is not a kubeconfig", path.display()),
-            "print instead, and merge by hand: linesman kubeconfig NAME",
-        )
-        .into()),
+        _ => Err(not_ours(format!("{shown} is not a kubeconfig")).into()),
     }
+}
+
+/// Of a file that holds something else, or what somebody broke.
+fn not_ours(what: String) -> Failure {
+    let next = "mend that file, name another one with --into, or print and merge by hand: linesman kubeconfig NAME";
+    Failure::new(Code::Failed, what, next)
 }
 
 /// Entries of our names that lead to another server, such as a cluster of another hub that is called the same.
@@ -410,6 +412,26 @@ mod tests {
         theirs["clusters"][0]["cluster"]["server"] = json!("https://b.example.org/clusters/eu1");
         expected["clusters"] = ours["clusters"].clone();
         assert_eq!(merge(theirs, &ours, false), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_broken_is_to_be_mended_or_left_alone() {
+        let name = format!("linesman-kubeconfig-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let next = "mend that file, name another one with --into, or print and merge by hand: linesman kubeconfig NAME";
+        for (text, says) in [
+            ("clusters: [", "YAML cannot be read: "),
+            ("- a\n- b\n", "document 1 is not a mapping"),
+            ("a: 1\n---\nb: 2\n", "is not a kubeconfig"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let failure = read(&file).unwrap_err().downcast::<Failure>().unwrap();
+            let shown = file.display().to_string();
+            let told = failure.message.contains(&shown) && failure.message.contains(says);
+            assert!(told, "{failure:?}");
+            assert_eq!((failure.code, &*failure.next), (Code::Failed, next));
+        }
+        fs::remove_file(file).unwrap();
     }
 
     /// Who has two hubs would send commands for the one cluster to the other.

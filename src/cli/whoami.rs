@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::connect::Connect;
+use super::connect::{Access, Connect};
 use super::output::{Format, Output, document, emit, rows_text};
+use super::session;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +21,8 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> Result<()> {
-    let client = args.connect.client().await?;
+    let access = args.connect.access().await?;
+    let client = access.user_client()?;
     let me = client.whoami().await?;
     emit(&match args.output.output {
         Format::Json | Format::Yaml => document(args.output.output, &me)?,
@@ -47,11 +49,22 @@ pub(super) async fn run(args: Args) -> Result<()> {
                 ),
                 (
                     "until",
-                    me.expires_at.unwrap_or_else(|| "no end".to_owned()),
+                    session_end(&access)
+                        .or(me.expires_at)
+                        .unwrap_or_else(|| "no end".to_owned()),
                 ),
                 ("hub", client.hub()),
             ]
             .map(|(key, value)| vec![key.to_owned(), value]),
         ),
     })
+}
+
+/// When the session ends that renews the token, where one does: its tokens end every few minutes, and nobody has to care.
+fn session_end(access: &Access) -> Option<String> {
+    if !access.renews {
+        return None;
+    }
+    let mut sessions = session::load(&session::directory().ok()?).ok()?;
+    sessions.hubs.remove(&access.hub)?.ends_at
 }

@@ -20,12 +20,27 @@ pub struct GrantFilter {
 }
 
 impl Client {
+    /// Those that are not revoked; they may have ended.
     pub async fn grants(&self, filter: &GrantFilter) -> Result<Vec<GrantView>, Error> {
+        self.grants_that(filter, None).await
+    }
+
+    /// Those that have ended, and those that were revoked, as far as the hub keeps them.
+    pub async fn ended_grants(&self, filter: &GrantFilter) -> Result<Vec<GrantView>, Error> {
+        self.grants_that(filter, Some("true")).await
+    }
+
+    async fn grants_that(
+        &self,
+        filter: &GrantFilter,
+        over: Option<&str>,
+    ) -> Result<Vec<GrantView>, Error> {
         let user = filter.user.clone().map(|name| ("user", name));
         let cluster = filter.cluster.as_ref().map(ToString::to_string);
         let query: Vec<_> = user
             .into_iter()
             .chain(cluster.map(|name| ("cluster", name)))
+            .chain(over.map(|over| ("over", over.to_owned())))
             .collect();
         self.list("list grants", &["v1", "grants"], &query, usize::MAX)
             .await

@@ -12,6 +12,8 @@ pub enum Cause {
     Timeout,
     /// The certificate's issuer is none of ours.
     UntrustedIssuer,
+    /// The certificate's issuer is not the one that was named for this hub.
+    OtherIssuer,
     /// Another certificate error: expired, wrong name.
     Certificate(String),
     Tls(String),
@@ -27,6 +29,9 @@ impl fmt::Display for Cause {
             Self::Refused(text) => write!(f, "no connection to the hub: {text}"),
             Self::Timeout => f.write_str("the hub does not answer in time"),
             Self::UntrustedIssuer => f.write_str("the hub's certificate comes from an unknown CA"),
+            Self::OtherIssuer => f.write_str(
+                "the hub's certificate does not come from the CA that was given for it (--ca, LINESMAN_CA_FILE, or at the login)",
+            ),
             Self::Certificate(text) => write!(f, "the hub's certificate is not accepted: {text}"),
             Self::Tls(text) => write!(f, "no TLS session with the hub: {text}"),
             Self::Proxy(text) => write!(f, "the proxy does not carry the connection: {text}"),
@@ -41,10 +46,14 @@ impl Cause {
         let mend = self.mend(hub);
         match self {
             Self::Refused(_) | Self::Timeout | Self::Lost(_) => {
-                format!("{mend}; 'linesman doctor' looks closer")
+                // Of the first login no session is kept by which the doctor would know the hub.
+                let named = hub.contains("://").then(|| format!(" --hub {hub}"));
+                let named = named.unwrap_or_default();
+                format!("{mend}; 'linesman doctor{named}' looks closer")
             }
             Self::Dns(_)
             | Self::UntrustedIssuer
+            | Self::OtherIssuer
             | Self::Certificate(_)
             | Self::Tls(_)
             | Self::Proxy(_) => mend,
@@ -62,6 +71,11 @@ impl Cause {
             Self::UntrustedIssuer => {
                 "give the hub's CA with --ca FILE (the hub keeps it in <data>/ca.crt)".to_owned()
             }
+            Self::OtherIssuer => {
+                format!(
+                    "give the CA of {hub} itself with --ca FILE: the hub keeps it in <data>/ca.crt"
+                )
+            }
             Self::Certificate(_) => {
                 format!(
                     "use the name that the hub's certificate is for, or start the hub with --url {hub}"
@@ -78,7 +92,18 @@ impl Cause {
             Self::Dns(_) | Self::Refused(_) | Self::Timeout | Self::Proxy(_) | Self::Lost(_) => {
                 true
             }
-            Self::UntrustedIssuer | Self::Certificate(_) | Self::Tls(_) => false,
+            Self::UntrustedIssuer | Self::OtherIssuer | Self::Certificate(_) | Self::Tls(_) => {
+                false
+            }
+        }
+    }
+
+    /// The same of a client that trusts the roots alone that were named to it.
+    #[must_use]
+    pub(super) fn by_own_roots(self) -> Self {
+        match self {
+            Self::UntrustedIssuer => Self::OtherIssuer,
+            other => other,
         }
     }
 
@@ -88,6 +113,7 @@ impl Cause {
             Self::Dns(_) | Self::Refused(_) => true,
             Self::Timeout
             | Self::UntrustedIssuer
+            | Self::OtherIssuer
             | Self::Certificate(_)
             | Self::Tls(_)
             | Self::Proxy(_)

@@ -110,6 +110,14 @@ fn whoever_runs_doctor_is_not_told_to_run_it() {
         assert!(error.next().contains("linesman doctor"), "{error}");
         assert!(!error.mend().contains("doctor"), "{error}");
     }
+    // By the hub that was asked: at the first login no other way leads to it.
+    assert_eq!(
+        unreachable(Cause::Refused("no".to_owned())).next(),
+        "check that the hub runs and listens at https://hub; 'linesman doctor --hub https://hub' looks closer"
+    );
+    let unnamed =
+        "check the way to the hub (firewall, HTTPS_PROXY); 'linesman doctor' looks closer";
+    assert_eq!(Cause::Timeout.next("the hub"), unnamed);
     let dns = unreachable(Cause::Dns("no".to_owned()));
     assert_eq!(dns.next(), dns.mend());
 }

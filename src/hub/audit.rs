@@ -3,6 +3,7 @@
 //! One task owns the chain's end. It takes whatever has queued, chains it, stores it in one transaction and only then
 //! lets the callers go on: so a record is stored before its request leaves, and many records share one commit.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ type Done<T> = oneshot::Sender<Result<T, StoreError>>;
 struct Closing {
     entry: Arc<Entry>,
     opened: i64,
-    reason: Option<&'static str>,
+    reason: Option<Cow<'static, str>>,
     code: Option<u16>,
     exit: Option<i32>,
     bytes: u64,
@@ -236,6 +237,10 @@ impl Opened {
         self.seq
     }
 
+    pub fn request_id(&self) -> &str {
+        &self.entry.request_id
+    }
+
     /// With which code the command of a session ended, for the record of its end; None = nobody said it.
     pub fn exited(&mut self, exit: Option<i32>) {
         self.exit = exit;
@@ -248,15 +253,21 @@ impl Opened {
 
     /// Records that it broke off behind its head, and why. Does not wait.
     pub fn broke(mut self, reason: &'static str, code: u16, (bytes, millis): (u64, u64)) {
-        self.finish(Some(reason), Some(code), bytes, millis);
+        self.finish(Some(reason.into()), Some(code), bytes, millis);
     }
 
     /// Records that the hub ended it in its middle, and why. Does not wait.
-    pub fn cut(mut self, reason: &'static str, bytes: u64, millis: u64) {
-        self.finish(Some(reason), None, bytes, millis);
+    pub fn cut(mut self, reason: String, bytes: u64, millis: u64) {
+        self.finish(Some(reason.into()), None, bytes, millis);
     }
 
-    fn finish(&mut self, reason: Option<&'static str>, code: Option<u16>, bytes: u64, millis: u64) {
+    fn finish(
+        &mut self,
+        reason: Option<Cow<'static, str>>,
+        code: Option<u16>,
+        bytes: u64,
+        millis: u64,
+    ) {
         if let Some(place) = self.place.take() {
             place.send(Command::Close(Closing {
                 entry: self.entry.clone(),
@@ -274,6 +285,6 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.finish(Some("interrupted"), None, 0, millis);
+        self.finish(Some("interrupted".into()), None, 0, millis);
     }
 }

@@ -181,6 +181,7 @@ mod tests {
             namespaces: None,
             mode: crate::hub::access::Mode::Full,
             expires_at: None,
+            revoked_at: None,
             reason: String::new(),
             created_by: "hub".to_owned(),
             created_at: time::OffsetDateTime::UNIX_EPOCH,

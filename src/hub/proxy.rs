@@ -29,6 +29,7 @@ use crate::kubeapi::trace::TraceParent;
 mod answer;
 pub mod exchange;
 pub mod exit;
+pub mod farewell;
 pub mod limits;
 pub mod record;
 mod refusal;
@@ -85,6 +86,8 @@ struct Granted {
     subject: Impersonation,
     /// What lets it run, and with which it ends.
     by: By,
+    /// The grant that ends first, where no token or session ends before.
+    first: Option<String>,
     outgoing: Outgoing,
 }
 
@@ -180,7 +183,7 @@ impl Case {
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
         let judged = in_time(self.judge(&user, &target, &parts)).await?;
-        let granted = match judged {
+        let mut granted = match judged {
             Ok(judged) => judged,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
@@ -202,12 +205,12 @@ impl Case {
             place,
             since: Instant::now(),
             seat: self.hub.requests.enter(granted.by.clone(), judged_at),
+            first: granted.first.take(),
         };
         let exchanged = tokio::select! {
             biased;
             () = running.seat.over() => {
-                running.cut(0);
-                return Err(refusal::access_ended());
+                return Err(refusal::access_ended(&running.cut(0)));
             }
             exchanged = self.exchange(&granted, body) => exchanged,
         };
@@ -286,13 +289,19 @@ impl Case {
         let allowed = access::decide(&asker, &held, &outgoing.info, outgoing.acting.as_ref())
             .and_then(|allowed| access::narrow(allowed, user.kube(), &outgoing.info))
             .map_err(refuse)?;
+        let until = allowed.until.into_iter().chain(user.runs_until).min();
+        let first = until.and_then(|_| {
+            let mut ending = held.iter().filter(|grant| grant.expires_at == until);
+            ending.find(|grant| allowed.by.contains(&grant.id))
+        });
         Ok(Granted {
+            first: first.map(|grant| grant.id.clone()),
             by: By {
                 user_id: user.id.clone(),
                 token_id: user.token_id.clone(),
                 cluster_id: Some(cluster.id.clone()),
                 grants: allowed.by,
-                until: allowed.until.into_iter().chain(user.runs_until).min(),
+                until,
             },
             cluster,
             subject: allowed.subject,

@@ -56,6 +56,27 @@ impl Gone<'_> {
         }
     }
 
+    /// In words, for what ran by this.
+    fn told(self, by: &By) -> String {
+        let first = |grants: &[String]| {
+            let mut own = by.grants.iter().filter(|id| grants.contains(id));
+            own.next().cloned().unwrap_or_default()
+        };
+        match self {
+            Self::User(_) => "the user was removed".to_owned(),
+            Self::Token(_) => "the token or session was ended".to_owned(),
+            Self::Grant(id) => format!("grant {id} was revoked"),
+            Self::Held { grants, .. } => format!(
+                "grant {} was revoked, or is not the user's any more",
+                first(grants)
+            ),
+            Self::Reach { grants, .. } => format!(
+                "grant {} does not take in the cluster any more",
+                first(grants)
+            ),
+        }
+    }
+
     fn kept(self) -> Kept {
         match self {
             Self::User(id) => Kept::User(id.to_owned()),
@@ -86,13 +107,31 @@ pub struct Requests {
 #[derive(Default)]
 struct Seats {
     next: u64,
-    taken: HashMap<u64, (By, CancellationToken)>,
+    taken: HashMap<u64, Taken>,
     /// How much was taken away so far, and the last of it.
     gone: u64,
     recent: VecDeque<Kept>,
     /// How often all of them were looked at, and whether one came since that was judged before the last look.
     looks: u64,
     late: bool,
+}
+
+/// One of them.
+struct Taken {
+    by: By,
+    over: CancellationToken,
+    /// What was taken away, in words; None = nothing was.
+    why: Option<String>,
+}
+
+impl Taken {
+    /// The first word counts.
+    fn end(&mut self, gone: Gone<'_>) {
+        if self.why.is_none() {
+            self.why = Some(gone.told(&self.by));
+        }
+        self.over.cancel();
+    }
 }
 
 /// [`Gone`], to remember.
@@ -117,18 +156,15 @@ impl Kept {
 }
 
 impl Seats {
-    /// Whether something that it runs by was taken away since, or so much that nobody remembers.
-    fn lost(&self, by: &By, since: Moment) -> bool {
-        let Ok(missed) = usize::try_from(self.gone - since.gone) else {
-            return true;
-        };
-        missed > self.recent.len()
-            || self
-                .recent
-                .iter()
-                .rev()
-                .take(missed)
-                .any(|kept| kept.gone().ends(by))
+    /// What it runs by that was taken away since, in words; or that it was so much that nobody remembers.
+    fn lost(&self, by: &By, since: Moment) -> Option<String> {
+        let missed = usize::try_from(self.gone - since.gone).unwrap_or(usize::MAX);
+        if missed > self.recent.len() {
+            return Some("too much was taken away at once to tell what".to_owned());
+        }
+        let mut missed = self.recent.iter().rev().take(missed).map(Kept::gone);
+        let gone = missed.find(|gone| gone.ends(by))?;
+        Some(gone.told(by))
     }
 }
 
@@ -136,7 +172,7 @@ impl Seats {
 pub struct Seat {
     requests: Arc<Requests>,
     number: u64,
-    cut: CancellationToken,
+    over: CancellationToken,
     until: Option<OffsetDateTime>,
 }
 
@@ -156,10 +192,10 @@ impl Requests {
         seats.looks += 1;
         seats.late = false;
         let mut known = HashSet::new();
-        let each = seats.taken.values().filter(|(by, _)| {
-            known.insert((&by.user_id, &by.token_id, &by.cluster_id, &by.grants))
-        });
-        each.map(|(by, _)| by.clone()).collect()
+        let taken = seats.taken.values().map(|taken| &taken.by);
+        let each = taken
+            .filter(|by| known.insert((&by.user_id, &by.token_id, &by.cluster_id, &by.grants)));
+        each.cloned().collect()
     }
 
     /// Whether a request came since the last look that was judged by what was read before it: another look is due.
@@ -171,21 +207,27 @@ impl Requests {
     /// A seat for a request that was judged by what was read since `judged`. What was taken away meanwhile ends
     /// it at once.
     pub fn enter(self: &Arc<Self>, by: By, judged: Moment) -> Seat {
-        let cut = CancellationToken::new();
+        let over = CancellationToken::new();
         let until = by.until;
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        if seats.lost(&by, judged) {
-            cut.cancel();
+        let why = seats.lost(&by, judged);
+        if why.is_some() {
+            over.cancel();
         }
         seats.late |= judged.looks < seats.looks;
         seats.next += 1;
         let number = seats.next;
-        seats.taken.insert(number, (by, cut.clone()));
+        let taken = Taken {
+            by,
+            over: over.clone(),
+            why,
+        };
+        seats.taken.insert(number, taken);
         drop(seats);
         Seat {
             requests: self.clone(),
             number,
-            cut,
+            over,
             until,
         }
     }
@@ -194,14 +236,14 @@ impl Requests {
     pub fn tokens(&self) -> BTreeSet<String> {
         let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = seats.taken.values();
-        taken.map(|(by, _)| by.token_id.clone()).collect()
+        taken.map(|taken| taken.by.token_id.clone()).collect()
     }
 
     /// The users that something runs by.
     pub fn users(&self) -> BTreeSet<String> {
         let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = seats.taken.values();
-        taken.map(|(by, _)| by.user_id.clone()).collect()
+        taken.map(|taken| taken.by.user_id.clone()).collect()
     }
 
     /// Ends what ran by this; gives how many that are. To be called when the store has it.
@@ -218,34 +260,41 @@ impl Requests {
             seats.recent.pop_front();
         }
         seats.recent.push_back(gone.kept());
-        let cut = seats.taken.values().filter(|(by, _)| gone.ends(by));
-        cut.map(|(_, cut)| cut.cancel()).count()
+        let taken = seats.taken.values_mut();
+        let ended = taken.filter(|taken| gone.ends(&taken.by));
+        ended.map(|taken| taken.end(gone)).count()
     }
 
     /// Ends what has run out by `now`; gives how many that are. Each does so by itself, by a clock that goes on evenly: where the hub's own
     /// was set forward, or stood still, that is later.
     pub fn end_over(&self, now: OffsetDateTime) -> usize {
         let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = seats
-            .taken
-            .values()
-            .filter(|(by, cut)| !cut.is_cancelled() && by.until.is_some_and(|until| until <= now));
-        over.map(|(_, cut)| cut.cancel()).count()
+        let over = seats.taken.values().filter(|taken| {
+            !taken.over.is_cancelled() && taken.by.until.is_some_and(|until| until <= now)
+        });
+        over.map(|taken| taken.over.cancel()).count()
     }
 }
 
 impl Seat {
+    /// What was taken away, in words; None = nothing was: what it ran by came to its own end.
+    pub fn why(&self) -> Option<String> {
+        let seats = &self.requests.seats;
+        let seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.taken.get(&self.number)?.why.clone()
+    }
+
     /// Ready when the request has to end.
     pub fn over(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let (cut, until) = (self.cut.clone(), self.until);
+        let (over, until) = (self.over.clone(), self.until);
         Box::pin(async move {
             let left = until.map(|end| (end - clock::now()).try_into().unwrap_or_default());
             match left {
                 Some(left) => tokio::select! {
-                    () = cut.cancelled() => {}
+                    () = over.cancelled() => {}
                     () = tokio::time::sleep(left) => {}
                 },
-                None => cut.cancelled().await,
+                None => over.cancelled().await,
             }
         })
     }

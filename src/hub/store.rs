@@ -307,6 +307,11 @@ contract! {
     grants_of(&self, subjects: &[String]) -> Vec<Grant>;
     /// All that are not revoked, in the order of their ids, those behind `after`.
     grants(&self, after: Option<&str>, limit: u32) -> Vec<Grant>;
+    /// Grants of these subjects that were revoked lately, the last one first. None of somebody who was removed since, whoever has the
+    /// name now.
+    revoked_grants_of(&self, subjects: &[String], limit: u32) -> Vec<Grant>;
+    /// All that were revoked or whose end has passed, as far as they are kept, in the order of their ids, those behind `after`.
+    ended_grants(&self, after: Option<&str>, limit: u32, now: OffsetDateTime) -> Vec<Grant>;
     /// One that is not revoked.
     grant(&self, id: &str) -> Option<Grant>;
     /// False = it was revoked before, never there, or is of another revision by now.

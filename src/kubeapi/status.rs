@@ -120,7 +120,7 @@ impl Refusal {
     }
 
     /// The code of metav1.Status goes with a reason that client-go knows.
-    fn status(&self, request_id: &str) -> String {
+    pub fn status(&self, request_id: &str) -> String {
         let body = json!({
             "kind": "Status",
             "apiVersion": "v1",

@@ -25,6 +25,7 @@ mod kept;
 mod labels;
 mod login;
 mod lost;
+mod mistaken;
 mod moved;
 mod notify;
 mod older;

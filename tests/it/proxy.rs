@@ -23,6 +23,7 @@ mod lost;
 mod outage;
 mod owner;
 mod pair;
+mod parted;
 mod pipelined;
 mod reach;
 pub(crate) mod record;

@@ -241,8 +241,8 @@ fn message(guards: &str, without: &str, tried: &str) -> String {
     let place = "(has(oldObject.metadata.namespace) ? ' -n ' + oldObject.metadata.namespace : '')";
     format!(
         "{guards} + {kind} + ' ' + {name} + ': {without} the engine prunes what it brought. To {tried} all the \
-         same, allow it first, for at most a day: kubectl annotate --overwrite ' + {kind} + ' ' + {name} + {place} + \
-         ' {ALLOW_DELETE}=' + 'TIME, with TIME such as 2030-01-31T12:00:00Z'"
+         same, allow it first, for at most a day (UTC; macOS has date -u -v+1H): kubectl annotate --overwrite ' + {kind} + \
+         ' ' + {name} + {place} + ' {ALLOW_DELETE}=$(date -u -d +1hour +%FT%TZ)'"
     )
 }
 

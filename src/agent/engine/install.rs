@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::wanted::{Body, Wanted, comparable, own};
+use super::wanted::{Body, Wanted, comparable, entry, own};
 use super::{
     Policy, Traits, adjusted, argocd, compare, flux, guard, is_git_owned, is_workload,
-    keeps_additions, labels,
+    keeps_additions, labels, place,
 };
 use crate::agent::gate::policy::Mending;
 use crate::agent::plan::change::{Change, Form, Place};
@@ -141,6 +141,21 @@ impl Install {
         if let Some(wanted) = self.wanted.get_mut(id) {
             wanted.git_owned = true;
             wanted.taken = true;
+        }
+    }
+
+    /// An object as the bundle has it, whatever a snapshot says of it.
+    pub fn bundled(&self, id: &ObjectId) -> Option<Wanted> {
+        let mut all = self.bundle.objects.iter().enumerate();
+        let (index, object) = all.find(|(_, o)| place(o.head()).as_ref() == Some(id))?;
+        let object = adjusted(&self.desired, object.whole().into_owned());
+        Some(entry(comparable(id.kind, object), Body::Bundle(index)))
+    }
+
+    /// Ours again, as the bundle has it, although a snapshot says that it is Git's.
+    pub fn take_back(&mut self, id: &ObjectId) {
+        if let Some(bundled) = self.bundled(id) {
+            self.wanted.insert(id.clone(), bundled);
         }
     }
 

@@ -56,7 +56,7 @@ pub fn judge(status: u16, slug: &str) -> Refusal {
         (409, "key-known") => refusal(
             Again::Slowly,
             "KeyKnown",
-            "these keys belong to another cluster; run 'linesman cluster accept', or delete Secret linesman-keys here",
+            "the YAML of one cluster was applied in another; apply the YAML of that one again: linesman cluster readopt NAME",
         ),
         (409, "incarnation-changed") => refusal(
             Again::Slowly,
@@ -86,6 +86,16 @@ pub fn judge(status: u16, slug: &str) -> Refusal {
             event: None,
             next: "",
         },
+    }
+}
+
+/// When an accepted cluster asks again with the token of another one's YAML. Where a person has to act it does not ask by itself,
+/// for each refusal puts that other cluster into Conflict; but whom the hub refused for its `kube-system` an operator may accept.
+pub fn on_trial(again: Again, slug: &str) -> Again {
+    match (again, slug) {
+        (Again::Slowly, "incarnation-changed") => Again::Slowly,
+        (Again::Slowly, _) => Again::Never,
+        (Again::Soon | Again::Quarter | Again::Never, _) => again,
     }
 }
 
@@ -140,6 +150,25 @@ mod tests {
             .collect();
         assert_eq!(waits, [60, 120, 240, 480, 900, 900]);
         assert_eq!(wait(Again::Never, 0, None, 0.5), None);
+    }
+
+    /// The owner of the cluster whose YAML it is has to get rid of the Conflict.
+    #[test]
+    fn a_refusal_of_another_clusters_token_is_not_asked_for_again() {
+        let again = |status, slug| on_trial(judge(status, slug).again, slug);
+        for (status, slug, expected) in [
+            (409, "key-known", Again::Never),
+            (409, "token-redeemed", Again::Never),
+            (401, "token-invalid", Again::Never),
+            (403, "revoked", Again::Never),
+            (410, "removed", Again::Never),
+            (409, "incarnation-changed", Again::Slowly),
+            (426, "", Again::Quarter),
+            (503, "store-down", Again::Soon),
+            (410, "", Again::Soon),
+        ] {
+            assert_eq!(again(status, slug), expected, "{status} {slug}");
+        }
     }
 
     #[test]

@@ -30,9 +30,11 @@ use crate::wire::api::DeployKeyState;
 use crate::wire::report::{ConditionType, Status, StepName};
 
 mod believe;
+mod other;
 mod redeem;
 
 pub use believe::Belief;
+pub use other::Other;
 
 /// Between looks at a deploy key that the Git host has not taken yet.
 const PENDING: Duration = Duration::from_secs(5);
@@ -63,6 +65,8 @@ pub struct Joining {
     /// The hub's last answer was not understood in all its parts.
     pub doubts: bool,
     pub belief: Belief,
+    /// YAML of another cluster that was applied in this one, which the hub has accepted.
+    pub other: Option<Other>,
 }
 
 /// When the next try is due, and how many there were.
@@ -101,11 +105,13 @@ impl Joining {
         let (mut retry, mut fetch) = (Retry::now(), Retry::now());
         let mut link = self.caller.link();
         let mut applied = self.applied.take();
+        if let Some(state) = self.state.clone() {
+            // The way out of the place is there, in the YAML of whichever cluster.
+            self.publish(&secrets, state, applied.as_ref()).await;
+            self.set_aside(&mut applied);
+        }
         if applied.is_none() {
             retry.due = None;
-        }
-        if let Some(state) = self.state.clone() {
-            self.publish(&secrets, state, applied.as_ref()).await;
         }
         loop {
             self.heart.beat();
@@ -114,13 +120,15 @@ impl Joining {
             }
             if self.state.is_some() {
                 progress.done().await;
+                Box::pin(self.try_other(&secrets)).await?;
                 if fetch.is_due() {
                     self.fetch(&secrets, applied.as_ref(), &mut fetch).await;
                 }
             }
             let latest = Instant::now() + TURN;
             self.heart.rests(TURN);
-            let due = [retry.due, fetch.due.filter(|_| self.state.is_some())];
+            let fetched = fetch.due.filter(|_| self.state.is_some());
+            let due = [retry.due, fetched, self.other_due()];
             let due = due.into_iter().flatten().fold(latest, Instant::min);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -161,10 +169,13 @@ impl Joining {
     }
 
     /// The Secret changed: what it says now.
-    async fn applied(&self, seen: watcher::Result<Option<Object>>) -> Result<Option<Join>> {
+    async fn applied(&mut self, seen: watcher::Result<Option<Object>>) -> Result<Option<Join>> {
         let join = match seen {
             Ok(Some(object)) => Join::read(&object),
-            Ok(None) => return Ok(None),
+            Ok(None) => {
+                self.forget_other().await;
+                return Ok(None);
+            }
             Err(error) => {
                 tracing::debug!(%error, "watch of the join secret failed");
                 return Ok(None);
@@ -172,9 +183,13 @@ impl Joining {
         };
         match join {
             Ok(join) if join.cluster != self.context.cluster => {
-                bail!("Secret linesman-join names another cluster now: starting again as it")
+                self.heard_other(join)?;
+                Ok(None)
             }
-            Ok(join) => Ok(Some(join)),
+            Ok(join) => {
+                self.forget_other().await;
+                Ok(Some(join))
+            }
             Err(error) => {
                 let text = format!("{error:#}");
                 warn!(error = text, "join secret not understood");
@@ -244,10 +259,8 @@ impl Joining {
             DeployKeyState::Pending => (Status::False, "Pending"),
             DeployKeyState::Refused => (Status::False, "Refused"),
         };
-        let (joined, known) = (ConditionType::Joined, ConditionType::DeployKeyRegistered);
-        self.context
-            .condition(joined, Status::True, "Accepted", "")
-            .await;
+        let known = ConditionType::DeployKeyRegistered;
+        self.tell_joined().await;
         self.context
             .condition(known, registered, reason, &key.reason)
             .await;
@@ -256,6 +269,15 @@ impl Joining {
             proxy,
         }));
         self.state = Some(state);
+    }
+
+    /// With what was said of YAML of another cluster, where there is any.
+    async fn tell_joined(&self) {
+        let other = self.other.as_ref().map_or("", Other::said);
+        let kind = ConditionType::Joined;
+        self.context
+            .condition(kind, Status::True, "Accepted", other)
+            .await;
     }
 
     /// Whether it is stored now.

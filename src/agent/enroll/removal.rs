@@ -79,7 +79,7 @@ pub async fn remove(
     ours::<Service>(kube, namespace, &[]).await;
     ours::<ConfigMap>(kube, namespace, &KEPT_MAPS).await;
     ours::<Secret>(kube, namespace, &KEPT_SECRETS).await;
-    last(kube, namespace, extent).await?;
+    last(kube, (namespace, engines), extent).await?;
     // A container that ends before its Pod does is started again, and that agent would write down what is to go.
     stop.run_until_cancelled(sleep(ENDS)).await;
     Ok(())
@@ -105,13 +105,17 @@ async fn uncover(kube: &kube::Client) {
 }
 
 /// The rights, and the Deployment whose end is ours.
-async fn last(kube: &kube::Client, namespace: &str, extent: Extent) -> Result<()> {
+async fn last(
+    kube: &kube::Client,
+    (namespace, engines): (&str, &EngineNamespaces),
+    extent: Extent,
+) -> Result<()> {
     let deployments = Api::<Deployment>::namespaced(kube.clone(), namespace);
     let owner = within(deployments.get_opt(AGENT))
         .await
         .context("read Deployment linesman-agent")?;
     kept(kube, namespace, owner.as_ref()).await;
-    cluster_roles(kube, extent).await?;
+    cluster_roles(kube, engines, extent).await?;
     match within(deployments.delete(AGENT, &DeleteParams::background())).await {
         Err(error) if !is_gone(&error) => Err(error).context("delete Deployment linesman-agent"),
         Ok(_) | Err(_) => Ok(()),
@@ -144,7 +148,11 @@ async fn kept(kube: &kube::Client, namespace: &str, deployment: Option<&Deployme
 }
 
 /// The roles in the whole cluster, with all that the last of them is needed for.
-async fn cluster_roles(kube: &kube::Client, extent: Extent) -> Result<()> {
+async fn cluster_roles(
+    kube: &kube::Client,
+    engines: &EngineNamespaces,
+    extent: Extent,
+) -> Result<()> {
     let roles = Api::<ClusterRole>::all(kube.clone());
     let bindings = Api::<ClusterRoleBinding>::all(kube.clone());
     let roles_of = match extent {
@@ -179,6 +187,11 @@ async fn cluster_roles(kube: &kube::Client, extent: Extent) -> Result<()> {
             let releases: Api<DynamicObject> =
                 Api::namespaced_with(kube.clone(), flux::NAME, &releases);
             depend(&releases, flux::CANARY, &owner).await;
+            // The agent may change them, and not delete them.
+            for namespace in engines.all() {
+                let bindings = Api::<RoleBinding>::namespaced(kube.clone(), namespace);
+                depend(&bindings, ENGINE_ROLE, &owner).await;
+            }
         }
         delete(&roles, name).await;
     }

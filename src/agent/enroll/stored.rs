@@ -26,7 +26,7 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Secret `linesman-join` as the owner applied it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
     /// `None` once it is forgotten.
     pub token: Option<Secret<String>>,

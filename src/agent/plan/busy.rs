@@ -248,7 +248,7 @@ impl History {
     }
 
     /// Notes when the controller had no worker left, for until then it could not answer, since when each workload does not
-    /// work, how often its Pods failed, and since when each answer is owed.
+    /// work, how often its Pods failed, what the root applied, and since when each answer is owed.
     pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
         let live = |id: &ObjectId| observed.objects.get(id);
         let down = install
@@ -271,6 +271,7 @@ impl History {
         }
         self.at_work = self.at_work.max(done_with_one(now, install, observed));
         self.saw_operation(now, install, observed);
+        self.saw_revision(now, install, observed);
         self.saw_automated(install, observed);
         self.saw_rights(install, observed);
         self.saw_complaints(now, install, observed);

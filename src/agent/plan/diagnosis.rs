@@ -4,7 +4,7 @@
 use time::{Duration, OffsetDateTime};
 
 use super::{
-    Class, Finding, History, Mode, Object, Observed, Plan, children, find, health, window,
+    Class, Finding, History, Mode, Object, Observed, Plan, children, find, health, outlook, window,
 };
 use crate::agent::engine::argocd::KNOWN_HOSTS;
 use crate::agent::engine::{Install, is_workload};
@@ -188,15 +188,17 @@ fn group(
     } else {
         absent(&missing, ids.len())
     };
+    let missing = exists == Verdict::No;
+    let wrong = missing || works == Verdict::No;
+    let fix = match finding {
+        None if wrong => unnamed(moment, ids, missing),
+        finding => fix(moment, finding, wrong),
+    };
     Component {
         exists,
         works,
         found: short(&found),
-        fix: fix(
-            moment,
-            finding,
-            exists == Verdict::No || works == Verdict::No,
-        ),
+        fix,
         ..row(name)
     }
 }
@@ -324,11 +326,8 @@ fn others(moment: &Moment<'_>) -> impl Iterator<Item = Component> {
 
 /// Findings that are old enough to count.
 fn ripe<'a>(moment: &'a Moment<'a>) -> impl Iterator<Item = &'a Finding> {
-    moment.plan.findings.iter().filter(|f| {
-        let past = moment.history.faults.get(&(f.class, f.object.clone()));
-        let since = past.and_then(|p| p.since).unwrap_or(moment.now);
-        moment.now - since >= f.class.debounce()
-    })
+    let all = moment.plan.findings.iter();
+    all.filter(move |f| outlook::counts_at(moment.now, moment.history, f) <= moment.now)
 }
 
 fn told(finding: &Finding) -> String {
@@ -349,8 +348,31 @@ fn fix(moment: &Moment<'_>, finding: Option<&Finding>, wrong: bool) -> String {
 }
 
 fn mending(moment: &Moment<'_>) -> String {
-    let cluster = &moment.install.cluster;
-    format!("it is being mended; see: linesman heal list {cluster}")
+    mended(moment, false)
+}
+
+/// That it is being mended, or what keeps it from that.
+fn mended(moment: &Moment<'_>, missing: bool) -> String {
+    let kept = outlook::held_back(moment.now, moment.install, moment.plan.mode, missing);
+    kept.unwrap_or_else(|| {
+        let cluster = &moment.install.cluster;
+        format!("it is being mended; see: linesman heal list {cluster}")
+    })
+}
+
+/// The next action for objects with no fault that counts: no heal tells of one that is too young.
+fn unnamed(moment: &Moment<'_>, ids: &[&ObjectId], missing: bool) -> String {
+    let mode = moment.plan.mode;
+    if outlook::held_back(moment.now, moment.install, mode, missing).is_some() {
+        return mended(moment, missing);
+    }
+    let found = moment.plan.findings.iter();
+    let of_these = found.filter(|f| ids.contains(&&f.object));
+    let times = of_these.map(|f| (outlook::counts_at(moment.now, moment.history, f), f));
+    match times.min_by_key(|(at, _)| *at) {
+        Some((at, finding)) if at > moment.now => outlook::awaited(finding, at),
+        _ => mended(moment, missing),
+    }
 }
 
 fn row(name: &str) -> Component {

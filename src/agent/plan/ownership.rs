@@ -15,7 +15,7 @@ use crate::wire::api::EngineKind;
 /// From what brought an object up to the root; more levels than any catalog has.
 const LEVELS: usize = 16;
 
-/// The install with what Git has taken over since the last snapshot.
+/// The install with what Git has taken over since the last snapshot, and without what is no longer Git's.
 pub fn taken<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> {
     let wanted = install
         .wanted
@@ -29,12 +29,18 @@ pub fn taken<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> 
         is_gits && install.may_be_gits(id)
     });
     let taken: Vec<ObjectId> = taken.map(|(id, _)| id.clone()).collect();
-    if taken.is_empty() {
+    let back = install.wanted.iter();
+    let back = back.filter(|(id, wanted)| quarantine::is_back(install, observed, (id, wanted)));
+    let back: Vec<ObjectId> = back.map(|(id, _)| id.clone()).collect();
+    if taken.is_empty() && back.is_empty() {
         return Cow::Borrowed(install);
     }
     let mut install = install.clone();
     for id in &taken {
         install.take_over(id);
+    }
+    for id in &back {
+        install.take_back(id);
     }
     Cow::Owned(install)
 }

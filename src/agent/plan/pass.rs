@@ -152,6 +152,7 @@ fn looks_itself(action: &Action) -> bool {
         | Action::Hold { .. }
         | Action::Lift { .. }
         | Action::Settle
+        | Action::Reclaim
         | Action::Migrate { .. } => false,
     }
 }

@@ -7,12 +7,13 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::state::{History, Object, Observed, OwnLook, Probe};
 use super::steps::{Action, Step};
-use super::window::until;
+use super::window::{counts, until};
 use super::{argocd, doubt, health, latent, quarantine};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::PROJECT;
 use crate::agent::engine::guard::{ALLOW_DELETE, is_guarded};
 use crate::bundle::{Kind, ObjectId};
+use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
 /// Guarded objects whose permission to be deleted is over, or was never one.
@@ -31,6 +32,20 @@ pub fn locks(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
         cause: None,
     };
     guarded.map(step).collect()
+}
+
+/// Why a permission to delete an object is taken away, where it is not just over: whoever gave it waits for what it allows.
+pub fn refused_word(now: OffsetDateTime, id: &ObjectId, live: &Object) -> Option<String> {
+    let word = live.annotation(ALLOW_DELETE)?;
+    let why = match parse_rfc3339(word) {
+        None => "is no time as in RFC 3339 (UTC)",
+        Some(at) if at > now && !counts(now, at) => "is more than a day ahead",
+        Some(_) => return None,
+    };
+    let word: String = word.chars().take(100).collect();
+    Some(format!(
+        "{id}: {ALLOW_DELETE}={word} {why}; it allows nothing and was taken away"
+    ))
 }
 
 /// Between two questions to an Application below the root, and how many are asked at once.

@@ -288,6 +288,7 @@ pub fn child(home: &str, kind: Kind, live: &DynamicObject) -> Option<Child> {
     Some(Child {
         trouble,
         tried: short(tried.and_then(Value::as_str).unwrap_or_default()),
+        suspended: is_suspended(live),
         suspect,
         ..Child::default()
     })
@@ -327,8 +328,7 @@ fn flux_trouble(live: &DynamicObject) -> Option<Option<(String, String)>> {
     if let Some(why) = live.data.get("spec").and_then(undecodable::why) {
         return Some(Some((undecodable::REASON.to_owned(), short(&why))));
     }
-    let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
-    if suspended || live.metadata.deletion_timestamp.is_some() {
+    if is_suspended(live) || live.metadata.deletion_timestamp.is_some() {
         return Some(None);
     }
     let conditions = live.data.pointer("/status/conditions")?.as_array()?;
@@ -340,6 +340,10 @@ fn flux_trouble(live: &DynamicObject) -> Option<Option<(String, String)>> {
         "False" => Some(Some((text(ready, "reason"), text(ready, "message")))),
         _ => None,
     }
+}
+
+fn is_suspended(live: &DynamicObject) -> bool {
+    live.data.pointer("/spec/suspend") == Some(&Value::Bool(true))
 }
 
 fn owner(home: &str, live: &DynamicObject) -> Owner {

@@ -25,6 +25,7 @@ mod brings;
 mod checks;
 mod deaf;
 mod dropped;
+mod forsaken;
 mod harm;
 mod lift;
 pub mod mark;
@@ -37,6 +38,7 @@ mod waits;
 
 pub use brings::{Brings, inventoried, is_near, lister};
 pub use dropped::{LetGo, let_go};
+pub use forsaken::{is_back, is_forsaken, unmarked};
 pub use harm::{broken, harms, spoilt, unsettled};
 pub use lift::lifts;
 pub use removed::{has_removed, is_at_work, is_under_way, removed};
@@ -54,6 +56,8 @@ pub const MANAGER: &str = "linesman-quarantine";
 /// An object that has worked for this long since it was given back is as good as any.
 const PROBATION: Duration = Duration::minutes(10);
 const LONGEST: Duration = Duration::hours(6);
+/// Characters of the reason that an object carries.
+const MAX_REASON: usize = 500;
 
 /// Why an object is, or was, held back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,7 +278,7 @@ pub fn holding(
     // One that is not in Git at all is given back when it is there again; how often that happened says nothing.
     let in_git = finding.class != Class::EngineRemovedByCommit;
     let before = before.filter(|before| in_git && !before.removal);
-    let reason: String = finding.evidence.chars().take(500).collect();
+    let reason = brief(&finding.evidence);
     let revision = commit(install, observed, id);
     let mut hold = again(now, &install.policy, (revision, reason), before);
     hold.removal = !in_git;
@@ -302,6 +306,27 @@ pub fn holding(
     }
     actions.push((mend, id.clone()));
     actions
+}
+
+/// Of what is too long, the engine's own words are cut first: the commit and what it changed follow them.
+fn brief(evidence: &str) -> String {
+    if evidence.chars().nth(MAX_REASON).is_none() {
+        return evidence.to_owned();
+    }
+    let commit = evidence.rfind("; commit ").unwrap_or(evidence.len());
+    let (why, commit) = evidence.split_at(commit);
+    let commit = cut(commit, MAX_REASON / 2);
+    let why = cut(why, MAX_REASON - commit.chars().count());
+    why + &commit
+}
+
+/// The beginning of a text, and a sign where that is not all of it.
+pub fn cut(text: &str, max: usize) -> String {
+    if text.chars().nth(max).is_none() {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(max.saturating_sub(1)).collect();
+    kept + "…"
 }
 
 /// What the commit added goes only with the whole of it.

@@ -85,6 +85,7 @@ impl History {
             silent,
             exits,
             without,
+            followed,
         } = self;
         let faults = faults.values_mut().flat_map(|past| {
             let Past {
@@ -109,7 +110,8 @@ impl History {
             .chain(saved.values_mut().flatten().flat_map(Saved::times))
             .chain(complaints.values_mut().filter_map(Complaint::time))
             .chain(silent.values_mut().flat_map(Silence::times))
-            .chain(exits.values_mut().flat_map(Exits::times));
+            .chain(exits.values_mut().flat_map(Exits::times))
+            .chain(followed.times());
         (restore_after.values_mut(), been)
     }
 }

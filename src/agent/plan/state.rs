@@ -164,6 +164,8 @@ pub struct Child {
     pub brings: Option<Arc<Brings>>,
     /// The revision that a Kustomization tried last.
     pub tried: String,
+    /// It is told to stand still, and tries nothing.
+    pub suspended: bool,
     /// What there is to know of one that cannot be read, or could not be.
     pub suspect: Option<Arc<Suspect>>,
     /// What its end means; also while it says nothing else.

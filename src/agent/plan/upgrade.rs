@@ -362,12 +362,26 @@ fn about(image: &str, wish: u64) -> String {
     format!("{image}: wish {wish}:")
 }
 
-/// Condition `AgentCurrent`.
+/// While it is on trial.
+fn trial_goes(trial: &Trial, evidence: Option<&str>) -> String {
+    let text = format!(
+        "{} on trial; by {} it is heard, or {} is back",
+        about(&trial.image, trial.wish),
+        trial.deadline,
+        trial.previous
+    );
+    match evidence {
+        Some(said) => format!("{text}; its Pod: {said}"),
+        None => text,
+    }
+}
+
+/// Condition `AgentCurrent`. `evidence` is what the Pod of an image on trial says about itself.
 pub fn condition(
     step: &Step,
     deployed: &Deployed,
     own: &str,
-    (wished, wish): (Option<&str>, u64),
+    (wished, wish, evidence): (Option<&str>, u64, Option<&str>),
 ) -> Said {
     let wished = about(wished.unwrap_or(own), wish);
     let said = |status, reason, text| Said {
@@ -410,12 +424,7 @@ pub fn condition(
         Step::Try(_) | Step::Forget => changing(format!("{wished} it begins")),
         Step::Stay(Stay::OnTrial) | Step::Ask | Step::Lend(_) | Step::Confirm => {
             changing(match &deployed.trial {
-                Some(trial) => format!(
-                    "{} on trial; by {} it is heard, or {} is back",
-                    about(&trial.image, trial.wish),
-                    trial.deadline,
-                    trial.previous
-                ),
+                Some(trial) => trial_goes(trial, evidence),
                 None => format!("{wished} on trial"),
             })
         }

@@ -18,7 +18,7 @@ use crate::agent::gate::policy;
 use crate::agent::lease::Term;
 use crate::agent::link::LinkState;
 use crate::agent::plan::upgrade::{
-    DEADLINE, Deployed, FAILED, Failed, Lead, PREVIOUS, Part, Said, Step, TRIED, Turn, WISH,
+    DEADLINE, Deployed, FAILED, Failed, Lead, PREVIOUS, Part, Said, Stay, Step, TRIED, Turn, WISH,
     WITHIN, condition, decide,
 };
 use crate::agent::plan::window;
@@ -217,6 +217,17 @@ impl Upgrading {
         Next::StepBack
     }
 
+    /// What the Pod of another image on trial says about itself, where that is more than that it begins.
+    async fn evidence(&self, step: &Step, deployed: &Deployed) -> Option<String> {
+        let trial = deployed.trial.as_ref()?;
+        let waits = *step == Step::Stay(Stay::OnTrial) && trial.image != self.upgrade.0.own;
+        if !waits {
+            return None;
+        }
+        let said = self.upgrade.evidence(&trial.image).await;
+        said.filter(|said| !said.starts_with("ContainerCreating"))
+    }
+
     async fn event(&self, kind: EventType, reason: &str, note: &str) {
         self.context.event(kind, reason, note).await;
     }
@@ -230,7 +241,9 @@ impl Upgrading {
     ) {
         let wished = assignment.and_then(|a| a.agent_image.as_deref());
         let wish = assignment.map_or(0, |a| a.agent_image_wish);
-        let said = condition(step, deployed, &self.upgrade.0.own, (wished, wish));
+        let evidence = self.evidence(step, deployed).await;
+        let of = (wished, wish, evidence.as_deref());
+        let said = condition(step, deployed, &self.upgrade.0.own, of);
         if told.condition.as_ref() == Some(&said) {
             return;
         }

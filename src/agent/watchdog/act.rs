@@ -16,7 +16,9 @@ use crate::agent::plan::history::Outcome;
 use crate::agent::plan::pass::Pass;
 use crate::agent::plan::quarantine::shield;
 use crate::agent::plan::state::Answer;
-use crate::agent::plan::{self, Action, History, Key, Object, Observed, Plan, Step, burst};
+use crate::agent::plan::{
+    self, Action, History, Key, Object, Observed, Plan, Step, burst, ownership, probes,
+};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
@@ -107,8 +109,9 @@ impl Watchdog {
             _ => None,
         };
         let saved = saved.cloned().unwrap_or_default();
-        // What is applied to the root leaves alone what is held, also by the step before.
-        let shielded = shield::shielded(install, &hands.view.subscribe().borrow());
+        // What is ours again is made from the bundle. What is applied to the root leaves alone what is held, also by the step before.
+        let current = ownership::taken(install, hands.observed);
+        let shielded = shield::shielded(&current, &hands.view.subscribe().borrow());
         let hands = Hands {
             install: &shielded,
             ..hands
@@ -120,6 +123,13 @@ impl Watchdog {
         }
         self.note(step, &done.outcome, hands.observed);
         self.tell_of(&step.target, &done.told);
+        if step.action == Action::Lock && done.outcome == Outcome::Done {
+            let live = hands.observed.objects.get(&step.target);
+            let why = live.and_then(|live| probes::refused_word(clock::now(), &step.target, live));
+            if let Some(why) = why {
+                self.teller.warn("AllowDeleteRefused", &why);
+            }
+        }
         if step.action == Action::Restore {
             self.history
                 .restored(clock::now(), &step.target, done.saved);

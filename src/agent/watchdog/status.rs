@@ -5,30 +5,31 @@ use time::OffsetDateTime;
 use crate::agent::engine::{Install, guard, is_git_owned};
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::find::answer;
-use crate::agent::plan::quarantine::Undone;
 use crate::agent::plan::state::Answer;
-use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::window::{By, Window, careful};
 use crate::agent::plan::{
-    Class, Finding, History, Mode, Observed, Plan, children, health, quarantine,
+    Class, Finding, History, Mode, Observed, Plan, children, health, outlook, quarantine,
 };
+use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
 use crate::wire::report::{Condition, ConditionType, Status};
 
 mod adoption;
+mod brought;
 mod current;
+mod held;
 
 pub(super) use adoption::steps;
 use adoption::{apply, revision};
+use brought::ready;
 use current::current;
+use held::held;
 
 const MAX_TEXT: usize = 1000;
 /// Why a condition `Paused` stands that ends by itself.
 const WINDOW: &str = "Maintenance";
-/// Sync objects that are out of the way; more do not fit into a text.
-const MAX_ASIDE: usize = 8;
-/// The same of those at which a hold is undone.
-const MAX_UNDONE: usize = 2;
+/// Controllers that are not available; more do not fit into a text.
+const MAX_DOWN: usize = 4;
 
 /// What is known at one moment.
 pub(super) struct Moment<'a> {
@@ -107,12 +108,7 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
             "Agent",
         ),
         holds(moment, ConditionType::Synced, unsynced(moment), "Synced"),
-        holds(
-            moment,
-            ConditionType::ChildrenReady,
-            unready(moment),
-            "Ready",
-        ),
+        ready(moment),
         stands(moment, ConditionType::SnapshotFresh, kept, "NoneYet"),
         stands(moment, ConditionType::Quarantined, held(moment), "None"),
         holds(moment, ConditionType::Guarded, unguarded(moment), "Refuses"),
@@ -232,17 +228,35 @@ fn keyless(moment: &Moment<'_>) -> Because {
 fn sick(moment: &Moment<'_>) -> Because {
     let fault = of_engine(moment)
         .find(|f| !about_catalog(f.class) && f.class != Class::KubernetesUnsupported);
-    let down = || {
-        let up = health::workloads_work(moment.install, moment.observed);
-        (!up).then(|| {
-            (
-                "NotAvailable".to_owned(),
-                "controllers are not available".to_owned(),
-            )
-        })
-    };
     let fault = fault.map(|f| (f.class.to_string(), with_advice(f)));
-    fault.or_else(down)
+    fault.or_else(|| down(moment))
+}
+
+/// Controllers that are not available, and what becomes of that.
+fn down(moment: &Moment<'_>) -> Because {
+    let live = |id: &ObjectId| moment.observed.objects.get(id);
+    let works = |id: &ObjectId| live(id).is_some_and(|live| health::works(live));
+    let down = moment.install.workloads().filter(|id| !works(id));
+    let mut named: Vec<String> = down.map(|id| expected(moment, id)).collect();
+    let more = named.len().saturating_sub(MAX_DOWN);
+    named.truncate(MAX_DOWN);
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    (!named.is_empty()).then(|| ("NotAvailable".to_owned(), named.join("; ")))
+}
+
+/// What is known of a controller that is not available, and until when that is waited for.
+fn expected(moment: &Moment<'_>, id: &ObjectId) -> String {
+    let mut found = moment.plan.findings.iter();
+    let young = found.find(|f| f.object == *id && counts_at(moment, f) > moment.now);
+    let Some(finding) = young else {
+        return format!("{id} is not available");
+    };
+    let missing = !moment.observed.objects.contains_key(id);
+    let kept = outlook::held_back(moment.now, moment.install, moment.plan.mode, missing);
+    let then = kept.unwrap_or_else(|| outlook::awaited(finding, counts_at(moment, finding)));
+    format!("{}; {then}", text(finding))
 }
 
 /// Why a deletion of what the engine lives on would not be refused.
@@ -272,61 +286,6 @@ fn weakened(moment: &Moment<'_>) -> Because {
     })
 }
 
-/// What is held back from Git, why, and how that ends.
-fn held(moment: &Moment<'_>) -> Because {
-    let Moment {
-        now,
-        install,
-        observed,
-        history,
-        ..
-    } = *moment;
-    let held = quarantine::holds(install, observed);
-    let held = held.iter().map(|(id, quarantine::Held { hold, .. })| {
-        format!(
-            "{id} since {} because of {}: {}",
-            hold.since, hold.revision, hold.reason
-        )
-    });
-    // First, for the text has an end.
-    let undone = quarantine::undone(now, install, observed, history);
-    let undone = undone.iter().take(MAX_UNDONE).map(Undone::text);
-    let named: Vec<String> = undone.chain(held).collect();
-    let text = format!(
-        "{}; mend it in the catalog: a commit gives it back to Git, and so does linesman cluster lift {} --reason TEXT",
-        named.join("; "),
-        install.cluster
-    );
-    let aside = aside::all(observed).take(MAX_ASIDE);
-    let aside: Vec<String> = aside.map(|(id, aside)| aside.told(id)).collect();
-    match (named.is_empty(), aside.is_empty()) {
-        (true, true) => None,
-        (true, false) => Some((Class::UndecodableObject.to_string(), aside.join("; "))),
-        (false, true) => Some(("BadEngineCommit".to_owned(), text)),
-        (false, false) => {
-            let text = format!("{text}; {}", aside.join("; "));
-            Some(("BadEngineCommit".to_owned(), text))
-        }
-    }
-}
-
-/// What the catalog brought and what does not work: neither engine nor root are at fault.
-fn unready(moment: &Moment<'_>) -> Because {
-    let found: Vec<&Finding> = ripe(moment)
-        .filter(|f| children::is_child(moment.observed, f))
-        .collect();
-    let first = found.first()?;
-    let (_, troubled) = children::count(moment.observed);
-    let total = children::told(moment.observed);
-    let named: Vec<String> = found.iter().map(|f| text(f)).collect();
-    let text = format!(
-        "{troubled} of {total} sync objects: {}; {}",
-        named.join("; "),
-        first.advice()
-    );
-    Some((first.class.to_string(), text))
-}
-
 fn unsynced(moment: &Moment<'_>) -> Because {
     let waits = revision(moment).map(|message| ("NotSynced".to_owned(), message));
     waits.or_else(|| {
@@ -350,11 +309,12 @@ fn of_engine<'a>(moment: &'a Moment<'a>) -> impl Iterator<Item = &'a Finding> {
 
 /// Findings that are old enough to count.
 fn ripe<'a>(moment: &'a Moment<'a>) -> impl Iterator<Item = &'a Finding> {
-    moment.plan.findings.iter().filter(|f| {
-        let past = moment.history.faults.get(&(f.class, f.object.clone()));
-        let since = past.and_then(|p| p.since).unwrap_or(moment.now);
-        moment.now - since >= f.class.debounce()
-    })
+    let all = moment.plan.findings.iter();
+    all.filter(move |f| counts_at(moment, f) <= moment.now)
+}
+
+fn counts_at(moment: &Moment<'_>, finding: &Finding) -> OffsetDateTime {
+    outlook::counts_at(moment.now, moment.history, finding)
 }
 
 /// Faults of what the engine follows, not of the engine.
@@ -412,7 +372,7 @@ fn condition(
 }
 
 fn short(text: &str) -> String {
-    text.chars().take(MAX_TEXT).collect()
+    quarantine::cut(text, MAX_TEXT)
 }
 
 #[cfg(test)]

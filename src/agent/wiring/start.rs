@@ -85,14 +85,8 @@ async fn begin(
         None => stored::read_hub(kube, &config.namespace).await?,
         join => join,
     };
-    let named = join.as_ref().map(|join| &join.cluster);
-    let kept = state.as_ref().map(|state| &state.assignment.cluster.name);
-    let cluster = named
-        .or(kept)
+    let cluster = leads_as(join.as_ref(), state.as_ref())
         .context("Secret linesman-join is missing; apply the adoption YAML")?;
-    let cluster = cluster.clone();
-    // The state of another name is not ours; the token in the YAML decides.
-    let state = state.filter(|state| state.assignment.cluster.name == cluster);
     let news = mpsc::channel(NEWS);
     let engines = enroll::places::settled(&config.engines, kube, &config.namespace).await?;
     let context = context(config, kube, &cluster, &engines, &news.0);
@@ -119,6 +113,14 @@ async fn begin(
     })
 }
 
+/// As which cluster: the one that the hub has accepted, whatever YAML was applied since. It may be a mistake, and only the hub
+/// knows; whoever joins asks it.
+fn leads_as(join: Option<&Join>, state: Option<&State>) -> Option<ClusterName> {
+    let kept = state.map(|state| &state.assignment.cluster.name);
+    let named = join.map(|join| &join.cluster);
+    kept.or(named).cloned()
+}
+
 pub(super) fn context(
     config: &Config,
     kube: &kube::Client,
@@ -137,5 +139,44 @@ pub(super) fn context(
         faults: config.faults.clone(),
         news: news.clone(),
         heart: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// YAML that was applied in the wrong cluster while its agent was away.
+    #[test]
+    fn an_accepted_cluster_starts_as_itself_whatever_yaml_was_applied() {
+        let assignment = json!({
+            "cluster": {"name": "eu1", "id": "c"},
+            "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
+            "catalog": {"url": "", "via": "direct", "branch": "", "path": "", "knownHosts": "", "deployKey": {"state": "pending"}},
+            "engine": {"kind": "flux", "version": "2", "bundle": format!("sha256:{}", "00".repeat(32)), "size": 0},
+            "revision": 1,
+        });
+        let eu1 = State {
+            assignment: serde_json::from_value(assignment).unwrap(),
+            trust: None,
+            redeemed: String::new(),
+            proven: String::new(),
+        };
+        let stage = Join {
+            token: None,
+            echoed: false,
+            hub: "https://h".to_owned(),
+            hub_keys: Vec::new(),
+            ca: String::new(),
+            cluster: "stage".parse().unwrap(),
+            proxy: None,
+        };
+        let name = |name: &str| Some(name.parse::<ClusterName>().unwrap());
+        assert_eq!(leads_as(Some(&stage), Some(&eu1)), name("eu1"));
+        assert_eq!(leads_as(None, Some(&eu1)), name("eu1"));
+        assert_eq!(leads_as(Some(&stage), None), name("stage"));
+        assert_eq!(leads_as(None, None), None);
     }
 }

@@ -20,7 +20,8 @@ use crate::wire::api::{CatalogView, NewSshKey};
 const EXAMPLES: &str = "\
 Examples:
   linesman catalog clone catalog
-  cd catalog && $EDITOR clusters/eu1/apps.yaml && linesman catalog lint && git commit -am 'Change' && git push
+  cd catalog && $EDITOR clusters/eu1/apps.yaml && linesman catalog lint
+  git add -A && git commit -m 'Change' && git push
 
 The SSH key and the hub's host keys are kept in $XDG_STATE_HOME/linesman/git (~/.local/state/linesman/git
 where that is not set); the clone's core.sshCommand names them, so that plain git works in it. Running it
@@ -72,7 +73,9 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         "the catalog is in {shown}, on branch {}",
         catalog.branch
     ));
-    progress_line("next:  edit, then: linesman catalog lint && git commit -a && git push");
+    progress_line(
+        "next:  edit, then: linesman catalog lint && git add -A && git commit && git push",
+    );
     Ok(())
 }
 
@@ -275,6 +278,11 @@ fn failed(said: &[u8]) -> Failure {
         .any(|l| l.contains("already exists and is not an empty directory"))
     {
         "name a new directory"
+    } else if said
+        .iter()
+        .any(|l| l.contains("No space left on device") || l.contains("Disk quota exceeded"))
+    {
+        "make room there, or name a directory on another disk"
     } else {
         "check that this machine reaches the hub's Git port: linesman doctor"
     };
@@ -351,5 +359,14 @@ mod tests {
             failure.next.contains("another server answers"),
             "{failure:?}"
         );
+    }
+
+    #[test]
+    fn a_full_disk_is_not_the_hubs_git_port() {
+        let said = "fatal: cannot copy '/usr/share/git-core/templates/info/exclude' to 'c/.git/info/exclude': No space left on device\n";
+        let next = "make room there, or name a directory on another disk";
+        assert_eq!(failed(said.as_bytes()).next, next);
+        let over = "fatal: write error: Disk quota exceeded\nfatal: fetch-pack: invalid index-pack output\n";
+        assert_eq!(failed(over.as_bytes()).next, next);
     }
 }

@@ -17,7 +17,9 @@ Where a commit breaks the engine, the agent mends the object and holds it back f
 comes; condition Quarantined of 'linesman cluster show' names object and commit. Where the same commit does no
 harm any more (the image that it names is in the registry now), nobody has to commit for it: this gives all of
 it back at once. What breaks the engine once more is held again, and another lift is needed. What the catalog
-has no more stays held: the engine would prune it. An agent that is out of reach does it when it is back.
+has no more Flux no longer brings: where it is as in the bundle of the engine, it is the agent's again, as
+before the catalog had it. Else it stays held, in Argo CD always: commit it again. An agent that is out of
+reach does it when it is back.
 
 Examples:
   linesman cluster lift eu1 --reason 'the image is in the registry now' --wait";
@@ -53,13 +55,16 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         reason: args.reason,
     };
     client.lift(name, &asked).await?;
-    progress_line(&format!("cluster {name} is to give back to Git: {held}"));
+    progress_line(&format!(
+        "cluster {name} is to give back to Git: {}",
+        names(held)
+    ));
     let Some(limit) = args.wait else {
         progress_line(&format!("see how it goes: linesman cluster show {name}"));
         return super::stands(&client, name, format).await;
     };
     let next = format!(
-        "what the catalog has no more stays held; look closer: linesman cluster show {name}"
+        "what stays held the catalog has no more, and a commit that has it again gives it back; which that is: linesman cluster show {name}"
     );
     let patience = Patience { limit, next: &next };
     let given = wait::until("nothing is held any more", patience, async || {
@@ -80,6 +85,21 @@ fn held(cluster: &ToldCluster) -> Option<&str> {
     (told.status == Status::True && told.reason == "BadEngineCommit").then_some(&told.message)
 }
 
+/// The objects alone: the rest of the agent's words is for whom nobody has helped yet.
+fn names(told: &str) -> String {
+    let before = told.match_indices(" since ").filter_map(|(at, since)| {
+        let (said, rest) = (told.get(..at)?, told.get(at + since.len()..)?);
+        let (_, why) = rest.split_once(' ')?;
+        why.starts_with("because of ").then_some(said)
+    });
+    let named = before.map(|said| said.rsplit("; ").next().unwrap_or(said));
+    let named: Vec<&str> = named.collect();
+    if named.is_empty() {
+        return told.to_owned();
+    }
+    named.join(", ")
+}
+
 fn still(cluster: &ToldCluster) -> String {
     let name = &cluster.name;
     if cluster.line.up {
@@ -95,6 +115,17 @@ mod tests {
     use crate::cli::cluster::wait::tests::cluster;
     use crate::wire::api::ToldCondition;
     use crate::wire::report::Phase;
+
+    #[test]
+    fn of_what_is_held_the_names_are_told() {
+        let one = "Deployment flux-system/source-controller since 2026-01-02T03:04:05Z because of main@sha1:1: it crashes";
+        let other = "ClusterRole crds since 2026-01-02T03:04:06Z because of main@sha1:1, next try at 2026-01-02T04:00:00Z: x; since y";
+        assert_eq!(
+            names(&format!("{one}; {other}; mend it in the catalog")),
+            "Deployment flux-system/source-controller, ClusterRole crds"
+        );
+        assert_eq!(names("something else"), "something else");
+    }
 
     #[test]
     fn what_the_engines_own_commits_broke_is_given_back_and_nothing_else() {

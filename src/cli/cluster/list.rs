@@ -6,7 +6,7 @@ use crate::cli::connect::Connect;
 use crate::cli::output::{Column, Format, Output, ago, list, phase, progress_line, short};
 use crate::hub::selector::{Selector, SelectorError};
 use crate::wire::api::{ToldCluster, ToldCondition, UnknownAgentView};
-use crate::wire::report::{Weight, weights};
+use crate::wire::report::{ConditionType, Phase, Status, Weight, weights};
 
 const EXAMPLES: &str = "\
 Phases, the worst first:
@@ -48,7 +48,7 @@ const MAX_WHY: usize = 80;
 
 const COLUMNS: [Column<ToldCluster>; 11] = [
     Column::new("NAME", |c, _| c.name.to_string()),
-    Column::new("PHASE", |c, _| phase(&c.phase)),
+    Column::new("PHASE", |c, _| standing(c)),
     Column::new("LINE", |c, _| {
         if c.line.up { "up" } else { "down" }.to_owned()
     }),
@@ -111,6 +111,17 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         |c| c.name.to_string(),
         &empty,
     )
+}
+
+/// Its phase. What is wrong in a window stays so until that ends, and whoever sees it should not wait for its mending.
+fn standing(cluster: &ToldCluster) -> String {
+    let phase = phase(&cluster.phase);
+    let mut all = cluster.conditions.iter();
+    let paused = all.any(|c| c.kind == ConditionType::Paused && c.status == Status::True);
+    match cluster.phase.known() {
+        Some(Phase::Broken | Phase::Degraded) if paused => format!("{phase} (paused)"),
+        _ => phase,
+    }
 }
 
 /// What keeps a cluster from being Healthy: its conditions with their reasons, the worst first.
@@ -202,7 +213,6 @@ pub(super) fn revision(revision: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::report::Phase;
 
     /// A fleet that is not well said nowhere why, cluster by cluster.
     #[test]
@@ -240,6 +250,33 @@ mod tests {
         assert_eq!(told(observed), "ObserveOnly: ForeignManager");
         let long = says(C::Quarantined, Status::True, &"x".repeat(200));
         assert_eq!(told(vec![long]).chars().count(), MAX_WHY);
+    }
+
+    #[test]
+    fn what_is_broken_in_a_window_is_not_taken_for_what_is_being_mended() {
+        use crate::wire::report::ConditionType as C;
+        let told = |phase, status: Status| {
+            let paused = ToldCondition {
+                kind: C::Paused.into(),
+                status: status.into(),
+                reason: "Maintenance".to_owned(),
+                message: String::new(),
+                since: "2026-01-01T00:00:00Z".to_owned(),
+            };
+            standing(&super::super::wait::tests::cluster(
+                phase,
+                &[],
+                vec![paused],
+            ))
+        };
+        for (phase, status, expected) in [
+            (Phase::Broken, Status::True, "Broken (paused)"),
+            (Phase::Degraded, Status::True, "Degraded (paused)"),
+            (Phase::Paused, Status::True, "Paused"),
+            (Phase::Broken, Status::False, "Broken"),
+        ] {
+            assert_eq!(told(phase, status), expected);
+        }
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub(in crate::cli) struct Resume {
     output: Output,
 }
 
+/// What is said where no agent can have heard it yet.
+const LATER: &str = "its line is down, and its agent learns of it when it is heard again";
+
 pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
     let seconds = u32::try_from(args.length.as_secs()).unwrap_or(u32::MAX);
     if !(60..=86_400).contains(&seconds) {
@@ -88,8 +91,13 @@ pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
     let (name, format) = (&args.name, args.output.output);
     let policy = client.pause(name, &asked).await?;
     let until = policy.paused_until.unwrap_or_default();
+    let later = if is_down(&client, name).await {
+        format!(" {LATER};")
+    } else {
+        String::new()
+    };
     progress_line(&format!(
-        "cluster {name} is paused until {until}; end it with: linesman cluster resume {name}"
+        "cluster {name} is paused until {until};{later} end it with: linesman cluster resume {name}"
     ));
     if let Some(limit) = args.wait {
         follow(&client, name, limit, |cluster| paused(cluster, &until)).await?;
@@ -101,13 +109,22 @@ pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
     let client = args.connect.client().await?;
     let (name, format) = (&args.name, args.output.output);
     client.resume(name).await?;
-    progress_line(&format!(
-        "cluster {name} is no longer paused; its agent mends what it finds"
-    ));
+    let agent = if is_down(&client, name).await {
+        LATER
+    } else {
+        "its agent mends what it finds"
+    };
+    progress_line(&format!("cluster {name} is no longer paused; {agent}"));
     if let Some(limit) = args.wait {
         follow(&client, name, limit, resumed).await?;
     }
     super::stands(&client, name, format).await
+}
+
+/// Whether the cluster has no line, as far as the caller may see that.
+async fn is_down(client: &Client, name: &ClusterName) -> bool {
+    let cluster = client.cluster(name).await;
+    cluster.is_ok_and(|cluster| !cluster.line.up)
 }
 
 /// Waits until the agent has taken it, and tells what the agent does then.

@@ -42,14 +42,27 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         "cluster {} removed from the hub; its engine, workloads and catalog stay",
         args.name
     ));
-    if !cluster.line.up {
-        progress_line(&by_hand());
-    }
+    progress_line(&agents_end(cluster.line.up, !cluster.keys.is_empty()));
     done(args.output.output, args.name.as_str(), &cluster)
 }
 
+/// What becomes of its agent.
+fn agents_end(up: bool, joined: bool) -> String {
+    if up {
+        return format!(
+            "its agent takes itself away within a minute or two; then only its empty namespace is left: \
+             kubectl delete namespace {NAMESPACE}"
+        );
+    }
+    by_hand(if joined {
+        "its agent is out of reach; end it there and take its rights away"
+    } else {
+        "it never joined; if its YAML was applied, end the agent there and take its rights away"
+    })
+}
+
 /// What its agent would have done. Rights that stay are those of whoever makes the namespace and its ServiceAccounts anew.
-fn by_hand() -> String {
+fn by_hand(why: &str) -> String {
     let label = format!("app.kubernetes.io/name={AGENT}");
     let commands = [
         format!("kubectl delete namespace {NAMESPACE}"),
@@ -60,10 +73,7 @@ fn by_hand() -> String {
             "kubectl delete validatingadmissionpolicies,validatingadmissionpolicybindings {GUARD_POLICY}"
         ),
     ];
-    format!(
-        "its agent is out of reach; end it there and take its rights away:\n  {}",
-        commands.join("\n  ")
-    )
+    format!("{why}:\n  {}", commands.join("\n  "))
 }
 
 fn ask(cluster: &ToldCluster, args: &Args) -> Result<()> {
@@ -85,4 +95,24 @@ fn ask(cluster: &ToldCluster, args: &Args) -> Result<()> {
             &args.output,
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_removes_a_cluster_hears_what_becomes_of_its_agent() {
+        let up = "its agent takes itself away within a minute or two; then only its empty namespace is left: \
+                  kubectl delete namespace linesman";
+        assert_eq!(agents_end(true, true), up);
+        for (joined, begins) in [
+            (true, "its agent is out of reach; "),
+            (false, "it never joined; "),
+        ] {
+            let said = agents_end(false, joined);
+            assert!(said.starts_with(begins), "{said}");
+            assert_eq!(said.lines().count(), 6, "{said}");
+        }
+    }
 }

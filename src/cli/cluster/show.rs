@@ -59,7 +59,9 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     };
     let people = |wide| {
         let now = clock::now();
-        describe(&shown, wide, now) + &heals_text(&shown.heals, now)
+        let mut heals = shown.heals.clone();
+        heal::hold_back(&shown.cluster, &mut heals);
+        describe(&shown, wide, now) + &heals_text(&heals, now)
     };
     emit(&match args.output.output {
         format @ (Format::Json | Format::Yaml) => document(format, &shown)?,

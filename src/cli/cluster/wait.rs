@@ -34,6 +34,9 @@ Examples:
   linesman cluster wait eu1
   linesman cluster wait eu1 --for=healthy --timeout 10m
 
+When the cluster has just applied a commit, healthy waits for what that brings, too, a minute at most: what
+is not Ready then is a fault (condition ChildrenReady). Whether a push has arrived, the revision says.
+
 Ends with 6 when the time is over, naming the step that it waited for, and with 5 where the cluster cannot
 join.";
 
@@ -158,6 +161,7 @@ async fn watch(
     let mut until = ends.max(began + LEAST);
     let (mut last, mut silence) = (None, None);
     loop {
+        let asked = Instant::now();
         match timeout_at(until, client.cluster(name)).await {
             Ok(Ok(cluster)) => {
                 // Steps tell of themselves, unless they are of before; what they do not tell is said.
@@ -179,6 +183,8 @@ async fn watch(
                 silence = Some(Silence::of(&e));
             }
             Ok(Err(e)) => return Err(e.into()),
+            // One that had no time to answer says nothing of the hub.
+            Err(_) if asked.elapsed() < LEAST => {}
             Err(_) => silence = silence.or_else(|| Some(Silence::whole(&client.hub()))),
         }
         until = ends;
@@ -227,7 +233,9 @@ fn verdict(cluster: &ToldCluster, goal: For, before: Option<&Before>) -> Verdict
         .any(|s| s.step == StepName::Adopted && s.state == StepState::Done);
     match goal {
         For::Adopted if adopted => Verdict::There,
-        For::Healthy if cluster.phase == Phase::Healthy => Verdict::There,
+        For::Healthy if cluster.phase == Phase::Healthy => {
+            waits(cluster).map_or(Verdict::There, Verdict::NotYet)
+        }
         For::Healthy if adopted => Verdict::NotYet(format!(
             "cluster {} is {}",
             cluster.name,
@@ -235,6 +243,17 @@ fn verdict(cluster: &ToldCluster, goal: For, before: Option<&Before>) -> Verdict
         )),
         For::Adopted | For::Healthy => Verdict::NotYet(step(cluster)),
     }
+}
+
+/// What a Healthy cluster does not know yet of a commit that it has just applied.
+fn waits(cluster: &ToldCluster) -> Option<String> {
+    let mut all = cluster.conditions.iter();
+    let children =
+        all.find(|c| c.kind == ConditionType::ChildrenReady && c.status == Status::Unknown)?;
+    let (name, why) = (&cluster.name, &children.message);
+    Some(format!(
+        "cluster {name} is Healthy, and what the catalog brought is not known to be Ready yet: {why}"
+    ))
 }
 
 /// What stands in the way, in words.

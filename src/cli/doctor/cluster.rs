@@ -148,6 +148,10 @@ fn condition(
         (Some(_), Some(Status::Unknown)) if kind == ConditionType::GitOverLine => {
             condition.reason == "Direct"
         }
+        // For the minute in which a commit that fails is no fault yet.
+        (Some(_), Some(Status::Unknown)) if kind == ConditionType::ChildrenReady => {
+            condition.reason == "Waits"
+        }
         (Some(_), status) => status.is_some_and(|status| *status != Status::Unknown),
     };
     let text = [&condition.reason, &condition.message]
@@ -219,6 +223,10 @@ mod tests {
         assert!(!alone(&direct, &view).unwrap().ok);
         direct.reason = "Direct".to_owned();
         assert!(alone(&direct, &view).unwrap().ok);
+        let mut pushed = says(ConditionType::ChildrenReady, Status::Unknown);
+        assert!(!alone(&pushed, &view).unwrap().ok);
+        pushed.reason = "Waits".to_owned();
+        assert!(alone(&pushed, &view).unwrap().ok);
         let mut later = says(ConditionType::Synced, Status::True);
         later.status = Word::Later("Mostly".to_owned());
         let check = alone(&later, &view).unwrap();

@@ -9,7 +9,7 @@ use crate::client::GrantFilter;
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
-Grants whose end has passed are kept for 30 days; --all lists them, too.
+Grants whose end has passed and those that were revoked are kept for 30 days; --all lists them, too.
 
 Examples:
   linesman grant list --cluster eu1            # who reaches it now
@@ -24,7 +24,7 @@ pub(in crate::cli) struct Args {
     /// Those that take in this cluster, by its name or its labels
     #[arg(long, value_name = "NAME")]
     cluster: Option<ClusterName>,
-    /// Those that have ended, too
+    /// Those that have ended or were revoked, too
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -38,7 +38,16 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         user: args.user,
         cluster: args.cluster,
     };
-    let grants = args.connect.client().await?.grants(&filter).await?;
+    let client = args.connect.client().await?;
+    let mut grants = client.grants(&filter).await?;
+    if args.all {
+        let mut all = client.ended_grants(&filter).await?;
+        all.append(&mut grants);
+        // One that ended between the two answers is in both: as ended it stands first.
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        all.dedup_by(|other, one| other.id == one.id);
+        grants = all;
+    }
     let (ended, in_force): (Vec<_>, Vec<_>) = grants
         .into_iter()
         .partition(|grant| grant.over && !args.all);

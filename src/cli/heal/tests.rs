@@ -1,6 +1,6 @@
 use super::*;
-use crate::wire::api::{CommitView, StoryLine};
-use crate::wire::report::{ObjectCondition, ObjectEvent};
+use crate::wire::api::{CommitView, StoryLine, ToldCondition};
+use crate::wire::report::{ObjectCondition, ObjectEvent, Phase};
 
 fn heal(id: &str) -> ToldHeal {
     ToldHeal {
@@ -93,6 +93,55 @@ fn a_heal_is_told_with_its_times_since_the_fault() {
         "next           nothing",
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
+/// Who looks in the night would wait for what does not come.
+#[test]
+fn an_open_heal_says_that_it_is_being_mended_or_what_keeps_it_from_that() {
+    let open = |id: &str| {
+        let mut view = heal(id);
+        view.heal.result = HealResult::Open.into();
+        view.heal.restored_at = None;
+        view
+    };
+    let mut other = open("4");
+    other.cluster = "us1".parse().unwrap();
+    let mut by_hand = open("3");
+    "free the disk".clone_into(&mut by_hand.heal.next);
+    let heals = [heal("1"), open("2"), by_hand, other];
+    let told = |kind: ConditionType, status: Status, message: &str| {
+        let said = ToldCondition {
+            kind: kind.into(),
+            status: status.into(),
+            reason: String::new(),
+            message: message.to_owned(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let cluster = crate::cli::cluster::wait::tests::cluster(Phase::Broken, &[], vec![said]);
+        let mut heals = heals.clone();
+        hold_back(&cluster, &mut heals);
+        heals.map(|view| next(&view.heal))
+    };
+    let mended = "it is being mended";
+    let (window, end) = (
+        "until 2026-01-01T00:05:00Z: db work; end it: linesman cluster resume eu1",
+        "nothing is mended until 2026-01-01T00:05:00Z: db work; end it: linesman cluster resume eu1",
+    );
+    for (kind, status, message, second) in [
+        (ConditionType::Paused, Status::False, "", mended),
+        (ConditionType::Paused, Status::Unknown, window, mended),
+        (ConditionType::Synced, Status::True, "", mended),
+        (ConditionType::Paused, Status::True, window, end),
+        (
+            ConditionType::ObserveOnly,
+            Status::True,
+            "Helm's",
+            "nothing is mended: Helm's",
+        ),
+    ] {
+        let expected = ["nothing", second, "free the disk", mended];
+        assert_eq!(told(kind, status, message), expected, "{kind:?} {status:?}");
     }
 }
 

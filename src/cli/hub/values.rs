@@ -1,25 +1,33 @@
 //! What flags of the hub may be, and what it says where it cannot start.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
-use crate::hub::image;
 use crate::hub::store::StoreError;
+use crate::hub::{chain_of, image};
 
 /// Agents that have no line give a sign of life every 10 s; of two of these, one may be lost.
 const LEAST_SILENCE: Duration = Duration::from_secs(20);
 
-/// The store's refusals end with what to do: `…; stop it first`.
-pub(super) fn refused(error: anyhow::Error) -> anyhow::Error {
-    let Some(StoreError::Refused(why)) = error.downcast_ref() else {
-        return error;
-    };
-    let (what, next) = why.split_once("; ").unwrap_or((
-        why,
-        "see that --data and --database-url-file are those of this hub",
-    ));
-    Failure::new(Code::Failed, what, next).into()
+/// The store's refusals end with what to do: `…; stop it first`. `data` has its file, where that is the hub's own.
+pub(super) fn refused(error: anyhow::Error, data: &Path) -> anyhow::Error {
+    match error.downcast_ref::<StoreError>() {
+        Some(StoreError::Refused(why)) => {
+            let (what, next) = why.split_once("; ").unwrap_or((
+                why,
+                "see that --data and --database-url-file are those of this hub",
+            ));
+            Failure::new(Code::Failed, what, next).into()
+        }
+        Some(of_disk) if of_disk.is_of_disk() => {
+            let data = data.display();
+            let next = format!("the disk of {data} is full or failing; see: df -h {data}");
+            Failure::new(Code::Failed, chain_of(of_disk), next).into()
+        }
+        Some(_) | None => error,
+    }
 }
 
 /// An image's name.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use time::OffsetDateTime;
 
 use super::Mode;
+use crate::clock;
 use crate::hub::selector::{Selector, SelectorError};
 use crate::kubeapi::path::RequestInfo;
 use crate::kubeapi::scope;
@@ -28,6 +29,8 @@ pub struct Grant {
     pub mode: Mode,
     /// None = until it is revoked.
     pub expires_at: Option<OffsetDateTime>,
+    /// When it was taken back.
+    pub revoked_at: Option<OffsetDateTime>,
     /// Why it was given, such as a ticket's number.
     pub reason: String,
     /// The name of the user who gave it; `hub` for the default grant.
@@ -164,6 +167,8 @@ pub enum No {
     OtherCluster(Clusters),
     #[error("it ended")]
     Expired,
+    #[error("it was revoked at {0}")]
+    Revoked(String),
     #[error("it is read-only, and '{0}' is more than reading")]
     ReadOnly(String),
     #[error("it is for {0}, and the request lies elsewhere")]
@@ -188,14 +193,20 @@ impl Grant {
         if !self.clusters.contain(place) {
             return Err(No::OtherCluster(self.clusters.clone()));
         }
-        if self.is_over(now) {
-            return Err(No::Expired);
+        self.ended(now).map_or(Ok(()), Err)
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&self, now: OffsetDateTime) -> Option<No> {
+        if let Some(at) = self.revoked_at {
+            return Some(No::Revoked(clock::rfc3339(at)));
         }
-        Ok(())
+        let over = self.expires_at.is_some_and(|end| end <= now);
+        over.then_some(No::Expired)
     }
 
     pub fn is_over(&self, now: OffsetDateTime) -> bool {
-        self.expires_at.is_some_and(|end| end <= now)
+        self.ended(now).is_some()
     }
 
     /// Whether it takes in this request.

@@ -34,6 +34,7 @@ fn grant(text: &str) -> Grant {
         namespaces: None,
         mode: Mode::Full,
         expires_at: None,
+        revoked_at: None,
         reason: "TICKET-1".to_owned(),
         created_by: "admin".to_owned(),
         created_at: at(-60),

@@ -203,6 +203,7 @@ fn view(grant: &Grant, now: OffsetDateTime) -> GrantView {
         namespaces: grant.namespaces.clone(),
         read_only: grant.mode == Mode::Read,
         expires_at: grant.expires_at.map(clock::rfc3339),
+        revoked_at: grant.revoked_at.map(clock::rfc3339),
         over: grant.is_over(now),
         reason: grant.reason.clone(),
         created_by: grant.created_by.clone(),

@@ -9,7 +9,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 
 use super::problem::{Problem, Slug};
-use super::{Caller, UserBody};
+use super::{Caller, UserBody, clusters};
 use crate::clock;
 use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::hub::auth::Role;
@@ -189,11 +189,7 @@ async fn made(hub: &Hub, ids: impl Iterator<Item = &str>) -> BTreeMap<String, Ma
 
 async fn page(hub: &Hub, wanted: Wanted) -> Result<Page<HealView>, Problem> {
     let cluster = match &wanted.cluster {
-        Some(name) => {
-            let found = hub.store.cluster(name).await?;
-            let missing = || Problem::not_found(&format!("cluster {name}"));
-            Some(found.ok_or_else(missing)?.id)
-        }
+        Some(name) => Some(clusters::find(hub, name.as_str()).await?.id),
         None => None,
     };
     let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);

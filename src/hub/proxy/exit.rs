@@ -14,7 +14,7 @@ use crate::kubeapi::path::RequestInfo;
 /// Bytes of a status that are kept. Whatever is longer has no exit code in it.
 const MOST: usize = 4 << 10;
 
-const STATUS_CHANNEL: u8 = 3;
+pub(super) const STATUS_CHANNEL: u8 = 3;
 const ERROR_STREAM: u32 = 1;
 
 /// A WebSocket frame's longest head that a server sends (RFC 6455, 5.2); that of SPDY has 8 bytes.
@@ -56,6 +56,8 @@ pub struct Exit {
     /// A WebSocket message of which more parts come.
     message: Option<To>,
     status: Vec<u8>,
+    /// The server has closed (RFC 6455, 5.5.1).
+    closed: bool,
     lost: bool,
 }
 
@@ -106,8 +108,20 @@ impl Exit {
             open: None,
             message: None,
             status: Vec::new(),
+            closed: false,
             lost: false,
         }
+    }
+
+    /// For what its user is given of the same session; None = no word of the hub's own has a place there.
+    pub fn beside(&self) -> Option<Self> {
+        (self.framing == Framing::WebSocket).then(|| Self::new(self.framing))
+    }
+
+    /// Whether a `Status` may come next: nothing is in its middle, and neither a `Status` nor an end was said.
+    pub fn takes_a_word(&self) -> bool {
+        let between = self.have == 0 && self.open.is_none() && self.message.is_none();
+        between && self.status.is_empty() && !self.closed && !self.lost
     }
 
     /// What the server said next, in whatever pieces it comes.
@@ -200,6 +214,7 @@ impl Exit {
             0 => self.message.take()?,
             2 if self.message.is_none() => To::Said,
             8..=10 if last && left <= 125 => {
+                self.closed |= kind == 8;
                 return Some(Open {
                     to: To::Other,
                     left,

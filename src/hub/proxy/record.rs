@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exchange::Answer;
 use super::exit::Exit;
+use super::farewell::{self, Events};
 use super::limits::Place;
 use super::refusal;
 use crate::hub::api::Hangup;
@@ -29,6 +30,8 @@ pub struct Running {
     pub place: Place,
     pub since: Instant,
     pub seat: Seat,
+    /// The grant that ends first, where no token or session ends before.
+    pub first: Option<String>,
 }
 
 impl Running {
@@ -44,10 +47,16 @@ impl Running {
         self.opened.broke(why, code, (bytes, millis));
     }
 
-    /// Closes the record of a request whose access ended while it ran.
-    pub fn cut(self, bytes: u64) {
+    /// Closes the record of a request whose access ended while it ran; gives what that says.
+    pub fn cut(self, bytes: u64) -> String {
+        let why = match (self.seat.why(), &self.first) {
+            (Some(taken), _) => format!("access ended: {taken}"),
+            (None, Some(grant)) => format!("access ended: grant {grant} expired"),
+            (None, None) => "access ended: the token or session expired".to_owned(),
+        };
         let millis = self.millis();
-        self.opened.cut("access ended", bytes, millis);
+        self.opened.cut(why.clone(), bytes, millis);
+        why
     }
 
     fn millis(&self) -> u64 {
@@ -79,6 +88,32 @@ struct State {
     reader: Option<Waker>,
     code: u16,
     bytes: u64,
+    /// Of a watch that can be told by an event why it ends.
+    events: Option<Events>,
+    rest: Rest,
+}
+
+/// What whoever reads on finds in the place of an answer that was cut.
+enum Rest {
+    /// An error, so that nobody takes the part for the whole.
+    Error,
+    /// The last event of a watch, which says why.
+    Event(Bytes),
+    /// The end: it was said.
+    Nothing,
+}
+
+impl Rest {
+    fn frame(&mut self) -> Option<Result<Frame<Bytes>, axum::BoxError>> {
+        match std::mem::replace(self, Self::Nothing) {
+            Self::Event(event) => Some(Ok(Frame::data(event))),
+            Self::Nothing => None,
+            Self::Error => {
+                *self = Self::Error;
+                Some(Err(AccessEnded.into()))
+            }
+        }
+    }
 }
 
 impl State {
@@ -101,9 +136,14 @@ impl Passing {
             return false;
         };
         let (answer, reader) = (state.answer.take(), state.reader.take());
-        let bytes = state.bytes;
+        let between = state.events.as_ref().is_some_and(Events::is_between);
+        let told = between.then(|| running.opened.request_id().to_owned());
+        let why = running.cut(state.bytes);
+        if let Some(request_id) = told {
+            let status = refusal::cut_off(&why).status(&request_id);
+            state.rest = Rest::Event(farewell::event(&status));
+        }
         drop(state);
-        running.cut(bytes);
         // The stream is the answer's.
         drop(answer);
         if let Some(reader) = reader {
@@ -114,7 +154,7 @@ impl Passing {
 }
 
 impl Recorded {
-    pub fn new(answer: Answer, running: Running, code: u16) -> Self {
+    pub fn new(answer: Answer, running: Running, code: u16, events: Option<Events>) -> Self {
         Self(Arc::new(Passing {
             state: Mutex::new(State {
                 answer: Some(answer),
@@ -122,13 +162,15 @@ impl Recorded {
                 reader: None,
                 code,
                 bytes: 0,
+                events,
+                rest: Rest::Error,
             }),
             left: CancellationToken::new(),
         }))
     }
 
     /// What has to run beside the body: ends the answer when its access is `over`, be it taken or not. Whoever reads finds an error in
-    /// its place; the connection (of HTTP/2 the stream) of whoever does not is ended. Completes with the body.
+    /// its place, or a watch's last event; the connection (of HTTP/2 the stream) of whoever does not is ended. Completes with the body.
     pub fn cut_at(
         &self,
         over: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -169,14 +211,18 @@ impl Body for Recorded {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let mut state = self.0.state();
+        let state = &mut *state;
         let Some(answer) = &mut state.answer else {
-            // An error, so that nobody takes the part for the whole.
-            return Poll::Ready(Some(Err(AccessEnded.into())));
+            return Poll::Ready(state.rest.frame());
         };
         let frame = Pin::new(answer).poll_frame(cx);
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
-                state.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
+                state.bytes += data.len() as u64;
+                if let Some(events) = &mut state.events {
+                    events.see(data);
+                }
             }
             Poll::Ready(Some(Err(error))) => {
                 let (why, code, bytes) = (refusal::broken(error), state.code, state.bytes);
@@ -248,6 +294,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<'_, T> {
 pub struct Counted<T> {
     pub io: T,
     pub bytes: Arc<AtomicU64>,
+    /// Looks at what was written; None = no word of the hub's own has a place behind it.
+    pub said: Option<Exit>,
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
@@ -273,6 +321,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
         if let Poll::Ready(Ok(n)) = &polled {
             self.bytes.fetch_add(*n as u64, Ordering::Relaxed);
+            if let Some(said) = &mut self.said {
+                said.see(buf.get(..*n).unwrap_or_default());
+            }
         }
         polled
     }

@@ -51,14 +51,16 @@ fn no_store() -> Refusal {
     .retry_after(1)
 }
 
-pub(super) fn access_ended() -> Refusal {
-    Refusal::new(
-        Hop::Hub,
-        StatusCode::FORBIDDEN,
-        "AccessEnded",
-        "the token or grant that let the request through has ended",
-    )
-    .next("look whether it took effect; run 'linesman whoami' to see what you still have")
+/// `why` is what the record says, such as `access ended: grant 0197… expired`.
+pub(super) fn access_ended(why: &str) -> Refusal {
+    Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, "AccessEnded", why)
+        .next("look whether it took effect; run 'linesman whoami' to see what you still have")
+}
+
+/// The same for an answer or a session that ran.
+pub(super) fn cut_off(why: &str) -> Refusal {
+    Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, "AccessEnded", why)
+        .next("see 'linesman grant list --all' and 'linesman whoami', or ask a hub admin")
 }
 
 pub(super) fn unrecorded() -> Refusal {

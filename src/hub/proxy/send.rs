@@ -150,6 +150,7 @@ impl Case {
             subject,
             outgoing,
             by: _,
+            first: _,
         } = granted;
         let request = assertion::Request {
             hub_id: &self.hub.id,

@@ -49,10 +49,46 @@ async fn requests_end_with_what_they_run_by() {
         })
     };
     assert_eq!((reach("c1"), reach("c2")), (3, 0));
+    // The first word counts.
+    assert_eq!(
+        seats.each_ref().map(|seat| seat.why().unwrap()),
+        [
+            "the token or session was ended",
+            "grant g2 was revoked",
+            "grant g2 was revoked",
+        ]
+    );
     assert_eq!(requests.tokens().len(), 3);
     assert_eq!(requests.users().len(), 2);
     drop(seats);
     assert!(requests.seats.lock().unwrap().taken.is_empty());
+}
+
+/// Of several grants the one is named that is gone; what was taken away while it was judged is named, too.
+#[tokio::test]
+async fn who_is_cut_hears_by_what() {
+    let requests = Arc::new(Requests::default());
+    let two = || By {
+        grants: vec!["g1".to_owned(), "g2".to_owned()],
+        ..by("ada", "t1", "")
+    };
+    let (lost, judged) = (["g2".to_owned(), "g9".to_owned()], requests.now());
+    let grants = &lost[..];
+    let held = requests.enter(two(), requests.now());
+    assert_eq!(held.why(), None);
+    let user = "ada";
+    assert_eq!(requests.end(Gone::Held { user, grants }), 1);
+    let why = "grant g2 was revoked, or is not the user's any more";
+    assert_eq!(held.why().as_deref(), Some(why));
+    assert_eq!(requests.enter(two(), judged).why().unwrap(), why);
+    let moved = requests.enter(two(), requests.now());
+    let cluster = "c1";
+    requests.end(Gone::Reach { cluster, grants });
+    let reach = "grant g2 does not take in the cluster any more";
+    assert_eq!(moved.why().as_deref(), Some(reach));
+    let gone = requests.enter(two(), requests.now());
+    requests.end(Gone::User("ada"));
+    assert_eq!(gone.why().unwrap(), "the user was removed");
 }
 
 /// Between the look at the token and the seat, the token may go.
@@ -140,6 +176,7 @@ async fn what_is_over_at_a_look_ends_however_long_its_own_wait_is() {
     assert!(first.over().now_or_never().is_none());
     assert_eq!(requests.end_over(end), 1);
     assert!(first.over().now_or_never().is_some());
+    assert_eq!(first.why(), None, "nobody took it away");
     // Once is enough.
     assert_eq!(requests.end_over(end + moment), 0);
     assert!(later.over().now_or_never().is_none());

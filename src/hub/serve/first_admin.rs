@@ -108,6 +108,7 @@ fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
         namespaces: None,
         mode: Mode::Full,
         expires_at: None,
+        revoked_at: None,
         reason: "the hub's first admin".to_owned(),
         created_by: "hub".to_owned(),
         created_at: now,

@@ -1,5 +1,7 @@
 //! What goes wrong with a record.
 
+use sqlx::sqlite::SqliteError;
+
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{0} already exists")]
@@ -29,4 +31,23 @@ pub enum StoreError {
     /// The call took so long that its repetition began anew.
     #[error("{0}: the same call is carried out anew by now")]
     Overtaken(&'static str),
+}
+
+impl StoreError {
+    /// Whether the disk of the hub's own database file is full, or cannot be read or written.
+    pub fn is_of_disk(&self) -> bool {
+        // <https://sqlite.org/rescode.html>; what stands above the lowest byte of a code says more of the same.
+        const IOERR: u32 = 10;
+        const FULL: u32 = 13;
+        let Self::Database {
+            source: sqlx::Error::Database(error),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let own = error.try_downcast_ref::<SqliteError>().is_some();
+        let code = error.code().and_then(|code| code.parse::<u32>().ok());
+        own && code.is_some_and(|code| matches!(code & 0xff, IOERR | FULL))
+    }
 }

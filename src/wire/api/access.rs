@@ -57,7 +57,10 @@ pub struct GrantView {
     /// RFC 3339; absent = until it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Its end has passed.
+    /// RFC 3339; absent = it was not revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<String>,
+    /// Its end has passed, or it was revoked.
     pub over: bool,
     pub reason: String,
     pub created_by: String,

@@ -59,6 +59,7 @@ pub(super) const PURE: &[&str] = &[
     "hub/signers",
     "hub/tunnels/standing",
     "hub/proxy/exit",
+    "hub/proxy/farewell",
     "hub/proxy/rewrite",
     "hub/registration",
     "hub/rotation",

@@ -110,6 +110,27 @@ fn helps(home: &Home) {
     );
 }
 
+/// One that was revoked is not lost to who asks why nothing passes any more.
+fn over(home: &Home, id: &str) {
+    let ended = home.run(&["grant", "check", "ada", "eu1"]);
+    assert!(
+        ended.code == 4 && ended.out.contains("no: it was revoked at 2"),
+        "{ended:?}"
+    );
+    let all = home.run(&["grant", "list", "--user", "ada", "--all"]).out;
+    assert!(all.contains(id) && all.contains("revoked at 2"), "{all}");
+}
+
+fn misspelt(home: &Home) {
+    let add = ["grant", "add", "user:ada", "--cluster", "eu1"];
+    let add = [&add[..], &["--group", "veiw"][..]].concat();
+    for command in [&add[..], &["grant", "check", "ada", "eu1"][..]] {
+        let ran = home.run(command);
+        let warns = "warning: no adoption YAML binds linesman:veiw: ";
+        assert!(ran.code == 0 && ran.err.contains(warns), "{ran:?}");
+    }
+}
+
 #[test]
 fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     let home = Home::new();
@@ -177,7 +198,8 @@ fn a_grant_for_two_hours_is_given_explained_and_revoked() {
     let revoked = home.run(&["grant", "revoke", id, "--yes"]);
     assert_eq!((revoked.code, revoked.out.as_str()), (0, ""), "{revoked:?}");
     home.run(&["grant", "revoke", id]).fails(3, "show grant");
-    assert_eq!(home.run(&["grant", "check", "ada", "eu1"]).code, 4);
+    over(&home, id);
+    misspelt(&home);
 }
 
 /// Who reaches a cluster now is not lost among what is over; how much of that is left out is said.

@@ -245,3 +245,49 @@ fn a_readoption_is_waited_for_by_what_comes_after_it() {
     put("UPDATE condition SET message = 'key SHA256:y from 192.0.2.1:4002 tried it again'");
     run(&wait).fails(5, "cluster eu1 cannot join: key SHA256:y");
 }
+
+/// The end of its time was taken for the hub's silence, which sent people to the firewall; and a push that had just failed for well.
+#[test]
+fn a_wait_that_runs_out_names_what_it_waited_for() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    let put = |statement: &str| execute(hub.data(), statement.to_owned());
+    let wait = [
+        "cluster",
+        "wait",
+        "eu1",
+        "--for",
+        "healthy",
+        "--timeout",
+        "2s",
+    ];
+    let ends = |says: &str| {
+        let ran = home.run(&wait);
+        ran.fails(6, &format!("error: 2s passed and {says}"));
+        assert!(!ran.err.contains("did not answer"), "{ran:?}");
+    };
+    ends("no word from cluster eu1 yet; waiting for its YAML to be applied\n");
+
+    put("INSERT INTO step (cluster_id, step, state, reason, at)
+         SELECT id, 'adopted', 'done', '', '2026-01-01T00:00:00.000Z' FROM cluster");
+    put("INSERT INTO condition (cluster_id, type, source, status, reason, message, since, observed_at)
+         SELECT id, 'ChildrenReady', 'agent', 'False', 'BuildFailed', 'web: BuildFailed',
+           '2026-01-01T00:00:00.000Z', 1 FROM cluster");
+    // Heard a moment ago, and for as long as this takes.
+    let heard = "UPDATE cluster SET joined_at = created_at, last_seen = (strftime('%s', 'now') + 10) * 1000";
+    put(heard);
+    ends("cluster eu1 is Degraded: ChildrenReady is False (web: BuildFailed)");
+    put("UPDATE condition SET status = 'Unknown', reason = 'Waits' WHERE type = 'ChildrenReady'");
+    put(heard);
+    ends(
+        "cluster eu1 is Healthy, and what the catalog brought is not known to be Ready yet: web: BuildFailed\n",
+    );
+    put(
+        "UPDATE condition SET status = 'True', reason = 'Ready', message = '' WHERE type = 'ChildrenReady'",
+    );
+    put(heard);
+    assert_eq!(home.run(&wait).code, 0);
+}

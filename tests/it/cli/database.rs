@@ -1,6 +1,8 @@
-//! The program with its hub's records in PostgreSQL.
+//! The program with its hub's records in PostgreSQL, or on a disk that takes no more.
 
-use super::Home;
+use std::process::{Command, Stdio};
+
+use super::{Home, Ran};
 use crate::hub::support::TestHub;
 use crate::postgres;
 
@@ -65,4 +67,31 @@ async fn a_hub_says_why_it_does_not_get_its_database() {
     assert!(wrong.code == 1 && says, "{wrong:?}");
     assert!(!wrong.err.contains("hunter2"), "{wrong:?}");
     hub.stop().await;
+}
+
+/// Beyond a bound of the shell's on the size of files, writes fail as on a disk that does.
+#[test]
+fn a_hub_whose_disk_takes_no_more_says_so_and_where() {
+    let home = Home::new();
+    let data = home.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let data = data.to_str().unwrap();
+    let anywhere = ["--listen", "--git-listen", "--health-listen"];
+    let anywhere = anywhere.map(|flag| [flag, "127.0.0.1:0"]).concat();
+    let plain = home.linesman(&[&["hub", "--data", data][..], &anywhere].concat());
+    let mut bound = Command::new("sh");
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
+    bound.arg("-c").arg(script);
+    bound.arg(plain.get_program()).args(plain.get_args());
+    bound
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap());
+    bound.stdin(Stdio::null()).current_dir(home.path());
+    let ran = Ran::of(&bound.output().unwrap());
+    ran.fails(1, "disk I/O error");
+    let mut lines = ran.err.lines();
+    let said = lines.find(|line| line.starts_with("error: ")).unwrap();
+    assert_eq!(said.matches("disk I/O error").count(), 1, "{ran:?}");
+    let next = format!("next:  the disk of {data} is full or failing; see: df -h {data}\n");
+    assert!(ran.err.ends_with(&next), "{ran:?}");
 }

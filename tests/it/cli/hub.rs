@@ -35,6 +35,15 @@ fn a_login_proves_the_token_and_trusts_the_given_ca_only() {
     let untrusted = home.run(&["login", &hub.url, "--token-file", &hub.token_file()]);
     untrusted.fails(7, "unknown CA");
     assert!(untrusted.err.contains("--ca FILE"), "{untrusted:?}");
+    // Whoever gave one is not told to give one.
+    let (_, other) = crate::tls::loopback();
+    let other = home.write("other.crt", &other);
+    let token = hub.token_file();
+    let given = ["login", &hub.url, "--token-file", &token, "--ca"];
+    let untrusted = home.run(&[&given[..], &[other.to_str().unwrap()]].concat());
+    untrusted.fails(7, "does not come from the CA that was given for it");
+    let next = format!("give the CA of {} itself with --ca FILE", hub.url);
+    assert!(untrusted.err.contains(&next), "{untrusted:?}");
 
     let wrong = home.write(
         "wrong.token",
@@ -122,7 +131,10 @@ fn a_clusters_life_ends_each_verb_with_its_code() {
         .fails(3, "show cluster eu1");
     let garbage = home.write("garbage.yaml", "kind: Nonsense\n");
     home.run(&["engine", "import", garbage.to_str().unwrap()])
-        .fails(1, "import the engine bundle");
+        .fails(
+            1,
+            "bundle: neither a Flux nor an Argo CD install: no CRD of theirs is in it\n",
+        );
     Hub::import(&home);
     assert_eq!(
         json_of(&home.run(&["engine", "list", "-o", "json"]))[0]["engine"],
@@ -198,7 +210,7 @@ fn what_an_agent_out_of_reach_leaves_is_named_with_the_commands_that_take_it_awa
         lines,
         [
             "cluster eu1 removed from the hub; its engine, workloads and catalog stay",
-            "its agent is out of reach; end it there and take its rights away:",
+            "it never joined; if its YAML was applied, end the agent there and take its rights away:",
             "  kubectl delete namespace linesman",
             "  kubectl delete clusterrolebindings,clusterroles -l app.kubernetes.io/name=linesman-agent",
             "  kubectl delete rolebindings -A -l app.kubernetes.io/name=linesman-agent",

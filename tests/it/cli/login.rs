@@ -377,6 +377,10 @@ fn a_local_user_logs_in_with_a_code_from_an_admin() {
         (0, &json!("ada")),
         "{me:?}"
     );
+    // What its user cares for is the session's end, as the login told it, and not that of the token which it renews.
+    let until = done.err.rsplit(", until ").next().unwrap().trim_end();
+    let table = home.run(&["whoami"]);
+    assert!(table.out.contains(until), "{until}: {table:?}");
     let again = log_in();
     again.fails(4, "login code is unknown, was used or replaced");
     assert!(

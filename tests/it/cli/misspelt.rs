@@ -24,6 +24,7 @@ fn a_name_that_is_not_there_is_told_with_those_that_are_nearly_so() {
         &["cluster", "show", "eu2"][..],
         &["cluster", "pause", "ue1", "--for", "1h", "--reason", "x"],
         &["kubeconfig", "eu"],
+        &["heal", "list", "eu2"],
     ] {
         let next = "\nnext:  did you mean eu1? see: linesman cluster list\n";
         let err = said(args);

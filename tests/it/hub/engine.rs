@@ -137,6 +137,15 @@ async fn a_version_that_is_unknown_or_does_not_fit_is_refused_with_what_to_do() 
     );
     let (code, word, problem) = set(json!({"engine": "argocd"})).await;
     assert_eq!((code, word.as_str()), (409, "other-engine"), "{problem}");
+    let (code, word, problem) = set(json!({"engine": "argocd", "replace": true})).await;
+    assert_eq!((code, word.as_str()), (404, "bundle-unknown"), "{problem}");
+    assert_eq!(
+        (&problem["detail"], &problem["next"]),
+        (
+            &json!("no version of argocd is imported"),
+            &json!("run: linesman engine import argocd VERSION")
+        )
+    );
     let (code, word, _) = set(json!({"engine": "flux", "within": 29})).await;
     assert_eq!((code, word.as_str()), (400, "bad-request"));
 

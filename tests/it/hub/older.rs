@@ -240,6 +240,7 @@ async fn begun(
         proven,
         doubts: false,
         belief: Belief::default(),
+        other: None,
     };
     let reporter = (
         context,

@@ -98,8 +98,8 @@ async fn closed_as_cut(world: &World) -> Vec<String> {
     let mut cut = Vec::new();
     for _ in 0..200 {
         let rows = world.hub.store.audit_tail(None, 100).await.unwrap();
-        let ended =
-            |row: &&linesman::hub::store::AuditRow| row.reason.as_deref() == Some("access ended");
+        let why = |row: &linesman::hub::store::AuditRow| row.reason.clone().unwrap_or_default();
+        let ended = |row: &&linesman::hub::store::AuditRow| why(row).starts_with("access ended: ");
         cut = rows
             .iter()
             .filter(ended)

@@ -226,6 +226,15 @@ fn full(status: StatusCode, body: &str) -> Response<Body> {
     response
 }
 
+/// A watch, in the form that it was asked for.
+fn watched(state: &State, request: &Request<Incoming>) -> Response<Body> {
+    let mut response = events(state);
+    if let Some(kind) = request.headers().get("accept") {
+        response.headers_mut().insert("content-type", kind.clone());
+    }
+    response
+}
+
 async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
     let seen = Seen {
         method: request.method().to_string(),
@@ -253,7 +262,7 @@ async fn answer(state: &State, request: Request<Incoming>) -> Response<Body> {
     }
     let path = request.uri().path().to_owned();
     if request.uri().query().is_some_and(|q| q.contains("watch=1")) {
-        return events(state);
+        return watched(state, &request);
     }
     if let Some(name) = path.strip_prefix(CLOSED) {
         return full(StatusCode::FORBIDDEN, &not_read(&decoded(name)));

@@ -201,7 +201,8 @@ async fn a_session_that_was_asked_for_before_the_secret_was_made_again_does_not_
 /// L47, H35: an upload that nobody reads has no answer that would begin, and ends all the same.
 #[tokio::test]
 async fn an_upload_that_waits_for_its_reader_ends_with_the_owners_word() {
-    let words: [(&str, fn(&Pair)); 3] = [
+    type Word = (&'static str, fn(&Pair));
+    let words: [Word; 3] = [
         ("Secret deleted", Pair::withdraw),
         ("Secret made again", Pair::bind_anew),
         ("line: off", |pair| pair.policy("line", "off")),

@@ -97,7 +97,9 @@ async fn closes(world: &World) -> Vec<AuditRow> {
 }
 
 fn was_cut(row: &AuditRow) -> bool {
-    row.reason.as_deref() == Some("access ended")
+    row.reason
+        .as_deref()
+        .is_some_and(|why| why.starts_with("access ended: "))
 }
 
 /// Whoever reads on finds an error, and takes no part of an answer for the whole.

@@ -98,6 +98,9 @@ async fn a_removed_name_comes_back_without_what_it_had(store: Store) {
     assert_eq!((again.id, again.rev, again.disabled), (ada.id, 3, false));
     assert_eq!(store.api_tokens(None, at(5)).await.unwrap(), []);
     assert_eq!(store.grants(None, 9).await.unwrap(), []);
+    // Nor does whoever has the name now hear of them.
+    let own = ["user:ada".to_owned()];
+    assert_eq!(store.revoked_grants_of(&own, 9).await.unwrap(), []);
 }
 
 pub(super) fn grant(id: &str, subject: &str) -> Grant {
@@ -110,6 +113,7 @@ pub(super) fn grant(id: &str, subject: &str) -> Grant {
         namespaces: Some(["web".to_owned()].into()),
         mode: Mode::Read,
         expires_at: Some(at(5_000)),
+        revoked_at: None,
         reason: "T-1: \"why\" – ünïcode".to_owned(),
         created_by: "admin".to_owned(),
         created_at: at(0),
@@ -149,10 +153,11 @@ async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
     user(&store, "bob", "viewer").await;
     let new = store.arrive(arrival("ada"), at(0)).await.unwrap();
     assert!(matches!(new, Known::User { before: None, .. }));
-    store
-        .add_grant(grant("g1", "user:ada"), None, at(0))
-        .await
-        .unwrap();
+    for id in ["g1", "g2"] {
+        let given = store.add_grant(grant(id, "user:ada"), None, at(0));
+        given.await.unwrap();
+    }
+    assert!(store.revoke_grant(as_made("g2"), at(1)).await.unwrap());
     let taken = store.arrive(arrival("bob"), at(1)).await.unwrap();
     assert!(matches!(taken, Known::Taken));
     let Known::User { user, before } = store.arrive(arrival("eva"), at(2)).await.unwrap() else {
@@ -174,6 +179,13 @@ async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
     assert_eq!(before.unwrap().name, "ada");
     let subject = store.grant("g1").await.unwrap().unwrap().subject;
     assert_eq!(subject, Subject::User("eva".to_owned()));
+    // Whoever has her old name next hears of none that was revoked.
+    let revoked = async |name: &str| {
+        let told = store.revoked_grants_of(&[format!("user:{name}")], 9).await;
+        told.unwrap().into_iter().map(|g| g.id).collect::<Vec<_>>()
+    };
+    assert_eq!(revoked("ada").await, [""; 0]);
+    assert_eq!(revoked("eva").await, ["g2"]);
     let ada = store.user_by_id("id-ada").await.unwrap().unwrap();
     assert_eq!(
         store.remove_user(ada.revision(), at(3)).await.unwrap(),

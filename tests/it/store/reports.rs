@@ -72,17 +72,15 @@ async fn a_report_replaces_what_the_agent_said_before(store: Store) {
         reason: String::new(),
         at: "2026-01-01T00:00:00.000Z".to_owned(),
     };
-    let facts = |value: &str| -> Option<Facts> {
-        Some([("kubernetes".to_owned(), value.to_owned())].into())
-    };
-    let gone = [("zone".to_owned(), "eu-1a".to_owned())];
+    let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let facts = |value| -> Option<Facts> { Some([fact("kubernetes", value)].into()) };
     let git = |status| condition(ConditionType::GitReachable, status, "t");
     let first = Reported {
         agent: AgentBuild {
             version: "0.1.0".to_owned(),
             ..AgentBuild::default()
         },
-        facts: facts("1.33").map(|all| all.into_iter().chain(gone).collect()),
+        facts: Some([fact("kubernetes", "1.33"), fact("zone", "eu-1a")].into()),
         steps: vec![
             step(StepName::Git, StepState::Running),
             step(StepName::Keys, StepState::Done),

@@ -124,7 +124,7 @@ impl Joining {
         self.state.is_none() && join.token.is_none() && self.keys.borrow().lost
     }
 
-    /// The hub that is named, verified, and what it says of itself.
+    /// The hub that is named, verified, and what it says of itself. The clock of another cluster's hub is not followed.
     async fn meet(&self, join: &Join) -> Result<(Https, HubInfo)> {
         let https = Https::new(
             std::slice::from_ref(&join.hub),
@@ -138,7 +138,9 @@ impl Joining {
             // Its CA may be another one since the YAML was made.
             Err(error) => self.led(join).await.ok_or(error)?,
         };
-        self.caller.set_hub_time(hub.time);
+        if join.cluster == self.context.cluster {
+            self.caller.set_hub_time(hub.time);
+        }
         Ok((https, hub))
     }
 
@@ -155,11 +157,11 @@ impl Joining {
         https.send(&call, Some(signature)).await
     }
 
-    /// M0 for the hub's id, then M1.
-    async fn redeem(&self, join: &Join) -> Result<Answer> {
+    /// M0 for the hub's id, then M1, as the cluster that the YAML names.
+    pub(super) async fn redeem(&self, join: &Join) -> Result<Answer> {
         let token = join.token.as_ref().context("no token")?;
         let (https, hub) = self.meet(join).await?;
-        let cluster = &self.context.cluster;
+        let cluster = &join.cluster;
         let keys = self.keys.borrow().clone();
         let request = JoinRequest {
             protocol: PROTOCOL,

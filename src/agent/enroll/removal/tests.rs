@@ -102,6 +102,15 @@ fn status(code: StatusCode) -> (StatusCode, Value) {
 
 /// Removes: how that went, and what was done to Secrets, `ConfigMap`s and the Deployment.
 async fn removed(cluster: Cluster) -> (Result<(), String>, Vec<(Method, String, Value)>) {
+    let (ended, mut done) = whole(cluster).await;
+    done.retain(|(_, path, _)| {
+        path.contains("/secrets/") || path.contains("/configmaps/") || path == DEPLOYMENT
+    });
+    (ended, done)
+}
+
+/// The same with all that was done.
+async fn whole(cluster: Cluster) -> (Result<(), String>, Vec<(Method, String, Value)>) {
     let cluster = Arc::new(cluster);
     let seen = Arc::clone(&cluster);
     let service = service_fn(move |request: Request<Body>| {
@@ -120,10 +129,7 @@ async fn removed(cluster: Cluster) -> (Result<(), String>, Vec<(Method, String, 
     let ended = remove(&kube, places, Extent::Cluster, &cluster.stop).await;
     let ended = ended.map_err(|error| format!("{error:#}"));
     let done = cluster.done.lock().unwrap().clone();
-    let kept = done.into_iter().filter(|(_, path, _)| {
-        path.contains("/secrets/") || path.contains("/configmaps/") || path == DEPLOYMENT
-    });
-    (ended, kept.collect())
+    (ended, done)
 }
 
 fn deletes(name: &str) -> (Method, String, Value) {
@@ -157,6 +163,26 @@ fn as_it_should() -> Vec<(Method, String, Value)> {
 async fn what_the_agent_needs_to_go_on_ends_with_its_deployment() {
     let cluster = Cluster::new(Some("uid"), StatusCode::OK);
     assert_eq!(removed(cluster).await, (Ok(()), as_it_should()));
+}
+
+/// A binding that stays is for whoever makes the agent's namespace and account anew, and the agent may not delete it.
+#[tokio::test(start_paused = true)]
+async fn the_bindings_in_the_engines_namespaces_end_with_the_agents_rights() {
+    let (ended, mut done) = whole(Cluster::new(Some("uid"), StatusCode::OK)).await;
+    assert_eq!(ended, Ok(()));
+    done.retain(|(_, path, _)| path.ends_with("/linesman-engine"));
+    let group = "/apis/rbac.authorization.k8s.io/v1";
+    let bound = |of: &str| {
+        let path = format!("{group}/namespaces/{of}/rolebindings/linesman-engine");
+        (Method::PATCH, path, json!("role"))
+    };
+    let role = format!("{ROLES}/linesman-engine");
+    let wanted = [
+        (Method::DELETE, role, Value::Null),
+        bound("flux-system"),
+        bound("argocd"),
+    ];
+    assert_eq!(done, wanted);
 }
 
 /// W27: the roles of which the one before got rid, or the right to look at them, are no reason to stop.

@@ -294,10 +294,11 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
         Arc::make_mut(&mut seen.children).remove(&id);
         return true;
     }
-    // At work again, it can be read again.
+    // At work again, it can be read again, and stands still no more.
     let before = || match known {
         Some(known) => Child {
             suspect: None,
+            suspended: false,
             ..known.clone()
         },
         None => Child {

@@ -6,6 +6,8 @@ use crate::agent::plan::state::{Child, Lease};
 use crate::agent::plan::tests::{Cluster, Damage};
 use crate::wire::api::EngineKind;
 
+mod freshness;
+
 fn diagnosed(cluster: &mut Cluster) -> Vec<Component> {
     let plan = cluster.plan();
     cluster.history.saw(cluster.now, &plan);
@@ -119,6 +121,37 @@ fn a_window_is_shown_with_the_way_out() {
     );
 }
 
+/// A colleague who looks in the night finds that nothing is being mended, and who ends that.
+#[test]
+fn in_a_window_nothing_is_said_to_be_mended() {
+    let mut cluster = Cluster::working();
+    cluster.install.policy.paused_until = Some(cluster.now + Duration::hours(1));
+    let until = rfc3339(cluster.now + Duration::hours(1));
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    cluster.objects.remove(&id);
+    cluster.damage(&Damage::Image("kustomize-controller"));
+    let rows = diagnosed(&mut cluster);
+    let kept =
+        format!("nothing is mended until {until}, by the hub; end it: linesman cluster resume eu1");
+    for name in ["source-controller", "kustomize-controller"] {
+        assert_eq!(the(&rows, name).fix, kept, "{name}");
+    }
+}
+
+/// F3: for half a minute there is no heal to be seen.
+#[test]
+fn what_does_not_count_yet_is_said_to_be_waited_for() {
+    let mut cluster = Cluster::working();
+    cluster.damage(&Damage::Scale("kustomize-controller"));
+    let at = cluster.now + Class::ScaledToZero.debounce();
+    let rows = diagnosed(&mut cluster);
+    let fix = |rows: &[Component]| the(rows, "kustomize-controller").fix.clone();
+    assert_eq!(fix(&rows), format!("mended if it is so at {}", rfc3339(at)));
+    cluster.now = at;
+    let mended = "it is being mended; see: linesman heal list eu1";
+    assert_eq!(fix(&diagnosed(&mut cluster)), mended);
+}
+
 #[test]
 fn many_that_are_missing_are_counted() {
     let ids: Vec<ObjectId> = (0..5)
@@ -136,110 +169,6 @@ fn many_that_are_missing_are_counted() {
 /// One row of what is diagnosed.
 fn the<'a>(rows: &'a [Component], name: &str) -> &'a Component {
     rows.iter().find(|row| row.name.ends_with(name)).unwrap()
-}
-
-#[test]
-fn a_leader_that_renews_its_lease_is_fresh_and_one_that_does_not_is_wrong() {
-    let name = "source-controller";
-    for (seconds, fresh) in [(69, Verdict::Yes), (70, Verdict::No)] {
-        let mut cluster = Cluster::working();
-        let plan = cluster.plan();
-        cluster.history.saw(cluster.now, &plan);
-        let mut observed = cluster.observed();
-        let renewed = cluster.now - Duration::seconds(seconds);
-        let lease = Lease {
-            uid: "lease".to_owned(),
-            holder: "pod-1".to_owned(),
-            acquired: None,
-            renewed,
-            seen: cluster.now,
-        };
-        observed.leases.insert(lease_of(name, None), lease);
-        let rows = components(&Moment {
-            now: cluster.now,
-            install: &cluster.install,
-            observed: &observed,
-            history: &cluster.history,
-            plan: &plan,
-            snapshot: None,
-        });
-        let row = the(&rows, name);
-        let (found, fix) = if fresh == Verdict::Yes {
-            ("available; pod-1 leads".to_owned(), String::new())
-        } else {
-            let text = format!("its Lease was renewed last at {}", rfc3339(renewed));
-            let fix = "it is being mended; see: linesman heal list eu1";
-            (text, fix.to_owned())
-        };
-        let expected = Component {
-            exists: Verdict::Yes,
-            works: Verdict::Yes,
-            fresh,
-            found,
-            fix,
-            ..super::row("Deployment flux-system/source-controller")
-        };
-        assert_eq!(*row, expected);
-        let snapshot = the(&rows, "snapshot");
-        assert_eq!(snapshot.exists, Verdict::No);
-        assert!(snapshot.fix.ends_with("linesman cluster show eu1"));
-    }
-}
-
-#[test]
-fn an_answer_is_fresh_for_two_rounds_and_silence_is_wrong_after_its_time() {
-    let lately = Cluster::working().install.policy.probe_every * 2 + ANSWERS;
-    let second = Duration::seconds(1);
-    for (answered, ago, fresh) in [
-        (Some(true), lately - second, Verdict::Yes),
-        (Some(true), lately, Verdict::No),
-        (Some(false), ANSWERS - second, Verdict::Unknown),
-        (Some(false), ANSWERS, Verdict::No),
-        (None, second, Verdict::Unknown),
-    ] {
-        let mut cluster = Cluster::working();
-        let sync = cluster.install.sync.clone();
-        let sent = rfc3339(cluster.now - ago);
-        let live = cluster.objects.get_mut(&sync).unwrap();
-        live.fields["metadata"]["annotations"] = match answered {
-            Some(_) => serde_json::json!({ REQUESTED_AT: sent }),
-            None => serde_json::json!({}),
-        };
-        if answered == Some(true) {
-            live.fields["status"]["lastHandledReconcileAt"] = serde_json::json!(sent);
-        }
-        let said = match answered {
-            Some(true) => format!("at main@sha1:1; answered the question of {sent}"),
-            Some(false) => format!("at main@sha1:1; has not answered the question of {sent}"),
-            None => "at main@sha1:1; was not asked yet".to_owned(),
-        };
-        let mended = "it is being mended; see: linesman heal list eu1";
-        let expected = Component {
-            exists: Verdict::Yes,
-            works: Verdict::Yes,
-            fresh,
-            found: said,
-            fix: if fresh == Verdict::No { mended } else { "" }.to_owned(),
-            ..row("Kustomization flux-system/flux-system")
-        };
-        // Younger than the time that a restart takes, silence is no finding.
-        let plan = Plan {
-            findings: Vec::new(),
-            ..cluster.plan()
-        };
-        let row = follows(
-            &Moment {
-                now: cluster.now,
-                install: &cluster.install,
-                observed: &cluster.observed(),
-                history: &cluster.history,
-                plan: &plan,
-                snapshot: None,
-            },
-            &sync,
-        );
-        assert_eq!(row, expected);
-    }
 }
 
 fn acts(mode: Mode, findings: Vec<Finding>) -> (Verdict, String, String) {
@@ -389,84 +318,6 @@ fn faults_of_what_has_no_row_are_told_when_they_are_old_enough() {
         (child.works, child.found, child.fix),
         (Verdict::No, text, advice)
     );
-}
-
-/// Its Pod gave it back as it ended, and the next one takes it.
-#[test]
-fn a_lease_that_was_given_back_is_no_leaders() {
-    let mut cluster = Cluster::working();
-    let plan = cluster.plan();
-    cluster.history.saw(cluster.now, &plan);
-    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
-    let mut observed = cluster.observed();
-    let lease = Lease {
-        uid: "lease".to_owned(),
-        holder: String::new(),
-        acquired: None,
-        renewed: cluster.now - LED,
-        seen: cluster.now,
-    };
-    observed.leases.insert(lease_of(&id.name, None), lease);
-    let moment = Moment {
-        now: cluster.now,
-        install: &cluster.install,
-        observed: &observed,
-        history: &cluster.history,
-        plan: &plan,
-        snapshot: None,
-    };
-    let row = workload(&moment, &id);
-    assert_eq!(
-        (row.fresh, row.found.as_str()),
-        (Verdict::None, "available")
-    );
-}
-
-/// A root that fails may answer, and a controller whose image nobody can pull has an old Lease as well: the fault says more.
-#[test]
-fn a_fault_is_told_before_an_answer_and_before_a_lease() {
-    let mut cluster = Cluster::working();
-    cluster.damage(&Damage::Image("source-controller"));
-    let (now, sync) = (cluster.now, cluster.install.sync.clone());
-    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
-    let failed = Finding::new(Class::BuildFailed, &sync, "no such file");
-    let mut plan = cluster.plan();
-    plan.findings.push(failed.clone());
-    for finding in &plan.findings {
-        let key = (finding.class, finding.object.clone());
-        let past = cluster.history.faults.entry(key).or_default();
-        past.since = Some(now - finding.class.debounce());
-    }
-    let mut observed = cluster.observed();
-    let lease = Lease {
-        uid: "lease".to_owned(),
-        holder: "pod-1".to_owned(),
-        acquired: None,
-        renewed: now - LED,
-        seen: now,
-    };
-    observed.leases.insert(lease_of(&id.name, None), lease);
-    let moment = Moment {
-        now,
-        install: &cluster.install,
-        observed: &observed,
-        history: &cluster.history,
-        plan: &plan,
-        snapshot: None,
-    };
-    let root = follows(&moment, &sync);
-    let advice = Class::BuildFailed.advice();
-    assert_eq!(
-        (root.exists, root.works, root.found, root.fix.as_str()),
-        (Verdict::Yes, Verdict::No, told(&failed), advice)
-    );
-    let controller = workload(&moment, &id);
-    assert_eq!(
-        (controller.works, controller.fresh),
-        (Verdict::No, Verdict::No)
-    );
-    let found = controller.found;
-    assert!(found.starts_with("F4 BadImage: "), "{found}");
 }
 
 #[test]

@@ -423,3 +423,27 @@ fn only_guarded_objects_are_locked_and_only_before_they_are_deleted() {
     let ahead = rfc3339(Cluster::working().now + Duration::HOUR);
     assert!(!locked(&namespace, false, json!(ahead)));
 }
+
+/// Else nobody knows why a deletion is refused as before. What is over was of use.
+#[test]
+fn a_word_that_never_allowed_anything_is_told_of() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Namespace, "", "flux-system");
+    let now = cluster.now;
+    let mut told = |word: String| {
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["metadata"]["annotations"][ALLOW_DELETE] = json!(word);
+        refused_word(now, &id, live)
+    };
+    let far = rfc3339(now + Duration::hours(25));
+    let said = |word: &str, why: &str| {
+        let text = format!(
+            "Namespace flux-system: {ALLOW_DELETE}={word} {why}; it allows nothing and was taken away"
+        );
+        Some(text)
+    };
+    assert_eq!(told(far.clone()), said(&far, "is more than a day ahead"));
+    let none = said("2h", "is no time as in RFC 3339 (UTC)");
+    assert_eq!(told("2h".to_owned()), none);
+    assert_eq!(told(rfc3339(now - Duration::HOUR)), None);
+}

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::removed::{is_still_there, seen};
 use super::shield::{self, Owner, Shield};
-use super::{Held, Hold, PROBATION, brings, hold, holds, removed, root, step};
+use super::{Held, Hold, PROBATION, brings, hold, holds, is_forsaken, removed, root, step};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::plan::health::works;
@@ -35,13 +35,16 @@ pub fn lifts(
         EngineKind::Argocd => given_back(now, install, known, &holds),
     };
     let in_vain = |id: &ObjectId| pace::rests(history, id, now);
+    let back = taken_back(now, install, observed, &holds);
+    let back = back.min_by_key(|id| in_vain(id));
+    let back = back.map(|id| vec![step(Action::Reclaim, id)]);
     let over = install.wanted.keys().filter(|id| {
         let live = observed.objects.get(*id);
         live.is_some_and(|live| is_over(now, id, live)) && !rests(now, observed, id)
     });
     let over = over.min_by_key(|id| in_vain(id));
     let settled = over.map(|id| vec![step(Action::Settle, id)]);
-    let all = given.into_iter().chain(settled);
+    let all = given.into_iter().chain(back).chain(settled);
     let first = all.min_by_key(|steps| steps.first().is_some_and(|step| in_vain(&step.target)));
     first.unwrap_or_default()
 }
@@ -80,6 +83,20 @@ fn given_back_by_flux(
     let asks = !brings::is_gone(install, observed, &held.owner);
     let asked = asks.then(|| step(Action::Nudge, &held.owner));
     Some([lifted].into_iter().chain(asked).collect())
+}
+
+/// What a person gives back and the catalog no longer has: it is the agent's again. Without that word it stays held, as long as the
+/// catalog may want to have it once more.
+fn taken_back<'a>(
+    now: OffsetDateTime,
+    install: &'a Install,
+    observed: &'a Observed,
+    holds: &'a BTreeMap<ObjectId, Held>,
+) -> impl Iterator<Item = &'a ObjectId> {
+    let ordered = holds.iter().filter(move |(id, held)| {
+        held.hold.ordered(now, &install.policy).is_some() && is_forsaken(install, observed, id)
+    });
+    ordered.map(|(id, _)| id)
 }
 
 fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {

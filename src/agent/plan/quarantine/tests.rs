@@ -13,6 +13,7 @@ mod again;
 mod ahead;
 mod below;
 mod dropped;
+mod forsaken;
 mod lifted;
 mod needed;
 mod ordered;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use time::macros::datetime;
 
 use super::*;
+use crate::agent::plan::behind::Followed;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::pace::{MAX_ATTEMPTS, allowed, spends};
 use crate::agent::plan::tests::{Cluster, Damage};
@@ -48,6 +49,10 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         saved: [(object(), vec![saved(at(-18), at(-19))])].into(),
         silent: [(object(), silence(&at))].into(),
         exits: [("1".to_owned(), exits(&at))].into(),
+        followed: Followed {
+            revision: "main@sha1:2".to_owned(),
+            former: vec![("main@sha1:1".to_owned(), at(-1))],
+        },
         ..History::default()
     }
 }

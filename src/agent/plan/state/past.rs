@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use crate::agent::plan::behind::Followed;
 use crate::agent::plan::change::{Ailing, Before};
 use crate::agent::plan::exits::Exits;
 use crate::agent::plan::fault::{Class, Key};
@@ -116,6 +117,8 @@ pub struct History {
     pub ailing: Ailing,
     /// How the install was wanted before the change that is under way.
     pub before: Before,
+    /// What the root applied, and left for that a moment ago.
+    pub followed: Followed,
 }
 
 impl History {

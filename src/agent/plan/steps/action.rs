@@ -90,6 +90,8 @@ pub enum Action {
     },
     /// It works again: forget that it was held.
     Settle,
+    /// The catalog no longer has it, and nothing would prune it: it is ours again, with neither the hold nor the engine's marks.
+    Reclaim,
     /// Give the fields that we applied to the engine, which applies the object from Git; `commit` is the one that was refused
     /// for them, if one was.
     Relinquish {
@@ -137,6 +139,7 @@ impl Action {
             | Self::Hold { .. }
             | Self::Lift { .. }
             | Self::Settle
+            | Self::Reclaim
             | Self::Relinquish { .. }
             | Self::Migrate { .. }
             | Self::Shield(_)
@@ -181,6 +184,7 @@ impl Action {
             Self::Hold { .. } => "hold",
             Self::Lift { .. } => "lift",
             Self::Settle => "settle",
+            Self::Reclaim => "reclaim",
             Self::Relinquish { .. } => "relinquish",
             Self::Migrate { .. } => "migrate",
             Self::Shield(_) => "shield",

@@ -84,7 +84,7 @@ const ENDED: &str = "it took over and ended before the hub had acknowledged a re
 #[test]
 fn an_image_that_waits_for_the_owner_says_so() {
     let step = Step::Stay(Stay::Paused(OFF));
-    let said = condition(&step, &plain(None), "a", (Some("b"), 0));
+    let said = condition(&step, &plain(None), "a", (Some("b"), 0, None));
     let text = "b: it waits while key heal of ConfigMap linesman-policy is off";
     assert_eq!(
         said,
@@ -94,6 +94,19 @@ fn an_image_that_waits_for_the_owner_says_so() {
             text: text.to_owned()
         }
     );
+}
+
+/// An image that cannot be pulled says so in the first second; whoever waits for the upgrade need not wait two minutes to hear it.
+#[test]
+fn an_image_on_trial_is_told_with_what_its_pod_says() {
+    let said = |evidence| {
+        let step = Step::Stay(Stay::OnTrial);
+        condition(&step, &trial(None), "a", (Some("b"), 0, evidence)).text
+    };
+    let plain = "b: on trial; by 2026-01-01T00:02:00.000Z it is heard, or a is back";
+    assert_eq!(said(None), plain);
+    let pod = "ErrImagePull: no such host";
+    assert_eq!(said(Some(pod)), format!("{plain}; its Pod: {pod}"));
 }
 
 #[test]

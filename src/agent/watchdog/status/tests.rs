@@ -4,8 +4,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::engine::GIT_OWNER;
 use crate::agent::gate::policy::{Heal, Mending};
 use crate::agent::plan;
+use crate::agent::plan::behind::Followed;
 use crate::agent::plan::change::{Change, Form};
 use crate::agent::plan::quarantine::{HELD, RECONCILE};
 use crate::agent::plan::state::{Answer, Child, Scope};
@@ -15,6 +17,9 @@ use crate::wire::api::EngineKind;
 use crate::wire::report::hub_window;
 
 const START: i64 = 1_800_000_000;
+
+mod brought;
+mod held;
 
 fn at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(START + seconds).unwrap()
@@ -57,15 +62,25 @@ fn alter(observed: &mut Observed, id: &ObjectId, change: impl FnOnce(&mut Value)
 
 /// What is told a minute after `observed` began to be so: condition to (status, reason, message).
 fn told(install: &Install, observed: &Observed) -> BTreeMap<String, (Status, String, String)> {
+    told_after(60, install, observed, History::default())
+}
+
+/// The same after so many seconds.
+fn told_after(
+    seconds: i64,
+    install: &Install,
+    observed: &Observed,
+    history: History,
+) -> BTreeMap<String, (Status, String, String)> {
     let mut history = History {
         adopted: true,
-        ..History::default()
+        ..history
     };
     let first = plan::plan(at(0), install, observed, &history);
     history.saw(at(0), &first);
-    let plan = plan::plan(at(60), install, observed, &history);
+    let plan = plan::plan(at(seconds), install, observed, &history);
     let moment = Moment {
-        now: at(60),
+        now: at(seconds),
         install,
         observed,
         history: &history,
@@ -81,36 +96,36 @@ fn status(told: &BTreeMap<String, (Status, String, String)>, kind: &str) -> (Sta
     (told[kind].0, told[kind].1.clone())
 }
 
+/// F3: for half a minute nothing is open, and a cluster that is broken should say why, and what becomes of that.
 #[test]
-fn a_broken_sync_object_shows_and_leaves_engine_and_root_well() {
-    let install = plan::tests::install();
+fn a_controller_that_is_down_for_a_moment_is_named_with_what_is_waited_for() {
+    let mut install = plan::tests::install();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
     let mut observed = working(&install);
-    let child = |trouble: Option<(&str, &str)>| Child {
-        trouble: trouble.map(|(r, m)| (r.to_owned(), m.to_owned())),
-        ..Child::default()
+    alter(&mut observed, &id, |fields| {
+        fields["spec"]["replicas"] = json!(0);
+        fields["status"]["availableReplicas"] = json!(0);
+        fields["status"]["updatedReplicas"] = json!(0);
+    });
+    let said = |install: &Install, seconds| {
+        let told = told_after(seconds, install, &observed, History::default());
+        let (status, reason, text) = told["EngineHealthy"].clone();
+        assert_eq!(status, Status::False, "after {seconds} s");
+        assert!(text.starts_with(&id.to_string()), "{text}");
+        (reason, text)
     };
-    let id = |name| ObjectId::new(Kind::Kustomization, "apps", name);
-    observed.children = Arc::new(BTreeMap::from([
-        (id("fine"), child(None)),
-        (
-            id("shop"),
-            child(Some(("BuildFailed", "no such file 'x.yaml'"))),
-        ),
-    ]));
-    let told = told(&install, &observed);
-    assert_eq!(
-        told["ChildrenReady"],
-        (
-            Status::False,
-            "BuildFailed".to_owned(),
-            "1 of 2 sync objects: Kustomization apps/shop is not Ready: BuildFailed: no such file \
-             'x.yaml'; mend the catalog: the message names the file or object"
-                .to_owned()
-        )
+    let (reason, text) = said(&install, 29);
+    assert_eq!(reason, "NotAvailable");
+    let end = format!("; mended if it is so at {}", rfc3339(at(30)));
+    assert!(text.contains("replicas") && text.ends_with(&end), "{text}");
+    assert_eq!(said(&install, 30).0, "ScaledToZero");
+    install.policy.paused_until = Some(at(600));
+    let (_, text) = said(&install, 29);
+    let end = format!(
+        "; nothing is mended until {}, by the hub; end it: linesman cluster resume eu1",
+        rfc3339(at(600))
     );
-    for (kind, good) in [("EngineHealthy", "Healthy"), ("Synced", "Synced")] {
-        assert_eq!(status(&told, kind), (Status::True, good.to_owned()));
-    }
+    assert!(text.ends_with(&end), "{text}");
 }
 
 /// F29: whoever suspended the root meant it, so it is told with what to do, and left.
@@ -434,46 +449,4 @@ fn a_change_that_was_undone_names_what_is_in_force_before_the_reason() {
         before.words()
     );
     assert_eq!((said.reason.as_str(), said.message), ("Returned", text));
-}
-
-/// W41: what an agent keeps up in vain, a person has to see to.
-#[test]
-fn a_hold_that_does_not_stand_is_told_of_first() {
-    let install = plan::tests::install();
-    let mut observed = working(&install);
-    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
-    let hold = json!({
-        "revision": "main@sha1:1", "since": rfc3339(at(0)), "reason": "it crashes", "attempt": 1,
-    });
-    let note = hold.to_string();
-    alter(&mut observed, &id, |fields| {
-        fields["metadata"]["annotations"] = json!({HELD: note, RECONCILE: "disabled"});
-    });
-    let times = [0, 2, 4, 6, 11].map(at).to_vec();
-    let again = (plan::Action::Hold { note }, times);
-    let history = History {
-        adopted: true,
-        kept: [(("hold", id), again)].into(),
-        ..History::default()
-    };
-    for (now, begins) in [
-        (
-            12,
-            "a hold does not stand: it was undone at Deployment flux-system/source-controller 4 times within an hour",
-        ),
-        (30, "Deployment flux-system/source-controller since "),
-    ] {
-        let plan = plan::plan(at(now), &install, &observed, &history);
-        let moment = Moment {
-            now: at(now),
-            install: &install,
-            observed: &observed,
-            history: &history,
-            plan: &plan,
-            lacks: None,
-        };
-        let (reason, text) = held(&moment).expect("it is held");
-        assert_eq!(reason, "BadEngineCommit");
-        assert!(text.starts_with(begins), "{text}");
-    }
 }

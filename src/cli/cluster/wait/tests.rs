@@ -114,6 +114,20 @@ fn adopted_and_healthy_are_different_goals() {
     );
     let well = cluster(Phase::Healthy, &done, vec![]);
     assert_eq!(verdict(&well, For::Healthy, None), Verdict::There);
+    let children = |status, why| {
+        let said = vec![says(ConditionType::ChildrenReady, status, why)];
+        cluster(Phase::Healthy, &done, said)
+    };
+    let ready = children(Status::True, "");
+    assert_eq!(verdict(&ready, For::Healthy, None), Verdict::There);
+    // A push that breaks something is no fault for a minute.
+    let pushed = children(Status::Unknown, "web: BuildFailed");
+    assert_eq!(verdict(&pushed, For::Adopted, None), Verdict::There);
+    let why = "cluster eu1 is Healthy, and what the catalog brought is not known to be Ready yet: web: BuildFailed";
+    assert_eq!(
+        verdict(&pushed, For::Healthy, None),
+        Verdict::NotYet(why.to_owned())
+    );
     assert_eq!(
         there(&sick, For::Adopted, 12.34),
         "cluster eu1 is adopted at main@01234567 (12.3 s)"

@@ -11,6 +11,9 @@ pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> Stri
     let name = &view.name;
     match kind {
         ConditionType::LineUp => LINE_FIX.to_owned(),
+        ConditionType::JoinConflict if reason == "KeyKnown" => {
+            format!("its YAML was applied in another cluster; the condition has what to do about that: linesman cluster show {name}")
+        }
         ConditionType::Joined | ConditionType::JoinConflict | ConditionType::IdentityRevoked => {
             format!("apply new YAML in the cluster: linesman cluster readopt {name} --file adopt.yaml")
         }

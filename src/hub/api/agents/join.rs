@@ -15,7 +15,7 @@ use crate::hub::audit::{Entry, Verdict};
 use crate::hub::pace::Act;
 use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
 use crate::hub::store::records::Redemption;
-use crate::hub::store::{Cluster, KeyKind, KeyState, UnknownReason, patience};
+use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, UnknownReason, patience};
 use crate::hub::{Hub, assignment, auth, cut, directory, unknown};
 use crate::keys::Public;
 use crate::wire::PROTOCOL;
@@ -167,7 +167,9 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
                 .await?;
             // With a revoked key the agent comes again at once, with another.
             if !matches!(refusal, Refusal::Removed | Refusal::KeyRevoked) {
-                let text = conflict(&cluster, refusal, &fingerprint, &addr, winner.as_ref());
+                let known = hub.store.cluster_key_by_fingerprint(&fingerprint).await?;
+                let claimant = (fingerprint.as_str(), addr.as_str(), known.as_ref());
+                let text = conflict(&cluster, refusal, claimant, winner.as_ref());
                 let condition = Condition {
                     kind: ConditionType::JoinConflict,
                     status: Status::True,
@@ -207,14 +209,15 @@ async fn end_former(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What is shown of a join that was refused: of which key, from where, and what is known of the key.
 fn conflict(
     cluster: &Cluster,
     refusal: Refusal,
-    fingerprint: &str,
-    addr: &str,
+    (fingerprint, addr, known): (&str, &str, Option<&ClusterKey>),
     winner: Option<&Redemption>,
 ) -> String {
-    let readopt = format!("run: linesman cluster readopt {}", cluster.name);
+    let name = &cluster.name;
+    let readopt = format!("run: linesman cluster readopt {name}");
     match (refusal, winner) {
         (Refusal::TokenRedeemed, Some(first)) => format!(
             "key {} from {} redeemed the join token at {}; key {fingerprint} from {addr} tried it again; \
@@ -227,10 +230,24 @@ fn conflict(
             "key {fingerprint} from {addr} came from another kube-system than the one on record; \
              if the cluster was made anew, {readopt} --new-cluster"
         ),
-        _ => format!(
-            "key {fingerprint} from {addr} is known for another cluster or was revoked; \
-             delete the Secret linesman-keys there and {readopt}"
-        ),
+        _ => match known.filter(|key| key.cluster_id != cluster.id) {
+            Some(key) if key.state.is_valid() && !key.removed => format!(
+                "the YAML of {name} was applied in the cluster that is {other} (key {fingerprint}, from {addr}); was it a mistake: \
+                 linesman cluster readopt {other}, and apply what it prints there; is it to become {name}: \
+                 linesman cluster remove {other}; is it a copy of {other}: kubectl delete namespace linesman there; \
+                 then apply the YAML of {name} again",
+                other = key.cluster
+            ),
+            Some(key) => format!(
+                "the YAML of {name} was applied where {other} was, whose key {fingerprint} (from {addr}) is in force no more; \
+                 is it to be {name}: kubectl delete namespace linesman there, and apply that YAML again",
+                other = key.cluster
+            ),
+            None => format!(
+                "key {fingerprint} from {addr} was revoked since it redeemed the join token; \
+                 if that is the right cluster, {readopt}, and apply what it prints there"
+            ),
+        },
     }
 }
 
@@ -245,7 +262,7 @@ fn refused(refusal: Refusal) -> Problem {
         Refusal::KeyKnown => Problem::new(
             Slug::KeyKnown,
             "this identity key belongs to another cluster or was revoked",
-            "delete the Secret linesman-keys and restart the agent",
+            "run, for the cluster that this is: linesman cluster readopt NAME, and apply its YAML",
         ),
         Refusal::KeyRevoked => Problem::new(
             Slug::Revoked,

@@ -145,24 +145,26 @@ async fn choose(hub: &Hub, asked: &EngineRequest) -> Result<BundleView, Problem>
     let mut versions: Vec<&str> = held.iter().map(|b| b.version.as_str()).collect();
     versions.dedup();
     versions.truncate(NAMED);
-    let imported = match versions.as_slice() {
-        [] => "none is".to_owned(),
-        some => format!("imported are {}", some.join(", ")),
-    };
-    let what = match (version, &asked.bundle) {
-        (Some(version), _) => crate::hub::cut(version, 60).to_owned(),
-        (None, Some(digest)) => digest.to_string(),
-        (None, None) => "any version".to_owned(),
-    };
-    let next = format!(
-        "choose one of those, or run: linesman engine import {engine} {}",
-        version.map_or("VERSION", |v| crate::hub::cut(v, 60))
+    let version = version.map(|v| crate::hub::cut(v, 60));
+    let import = format!(
+        "run: linesman engine import {engine} {}",
+        version.unwrap_or("VERSION")
     );
-    Err(Problem::new(
-        Slug::BundleUnknown,
-        format!("{engine} {what} is not imported; {imported}"),
-        next,
-    ))
+    let what = match (version, &asked.bundle) {
+        (Some(version), _) => version.to_owned(),
+        (None, bundle) => bundle.as_ref().map(ToString::to_string).unwrap_or_default(),
+    };
+    let (detail, next) = match versions.as_slice() {
+        [] => (format!("no version of {engine} is imported"), import),
+        some => (
+            format!(
+                "{engine} {what} is not imported; imported are {}",
+                some.join(", ")
+            ),
+            format!("choose one of those, or {import}"),
+        ),
+    };
+    Err(Problem::new(Slug::BundleUnknown, detail, next))
 }
 
 /// What the cluster last said of itself speaks against no change.

@@ -78,6 +78,7 @@ pub(super) fn grant(
             Mode::Full
         },
         expires_at: new.lasts.map(end),
+        revoked_at: None,
         reason: new.reason.clone(),
         created_by: created_by.to_owned(),
         created_at: now,

@@ -25,6 +25,9 @@ use crate::kubeapi::status::Hop;
 use crate::wire::api::{GrantCheck, GrantOpinion};
 use crate::wire::id::ClusterName;
 
+/// How many that were revoked an answer has.
+const REVOKED: u32 = 20;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
@@ -57,7 +60,10 @@ pub(super) async fn check(
         reached: caller.user.reaches(Some(&name)),
         listed,
     };
-    let grants = hub.store.grants_of(&who.asker().subjects()).await?;
+    let subjects = who.asker().subjects();
+    let mut grants = hub.store.grants_of(&subjects).await?;
+    // Whoever was let in until lately is told by what no more.
+    grants.extend(hub.store.revoked_grants_of(&subjects, REVOKED).await?);
     let reach = Reach::of(&hub, &caller).await?;
     let now = clock::now();
     let all = grants.into_iter();
@@ -121,11 +127,8 @@ impl Site<'_> {
             Clusters::All | Clusters::Labelled(_) => true,
             Clusters::Named(names) => names.contains(name),
         };
-        Err(if meant && grant.is_over(now) {
-            No::Expired
-        } else {
-            No::OtherCluster(grant.clusters.clone())
-        })
+        let ended = grant.ended(now).filter(|_| meant);
+        Err(ended.unwrap_or_else(|| No::OtherCluster(grant.clusters.clone())))
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Wanted {
     user: Option<String>,
     /// Those that take in this cluster.
     cluster: Option<String>,
-    /// `false` leaves out those whose end has passed, `true` all others.
+    /// `false` leaves out those whose end has passed, `true` all others; it alone gives those that were revoked, too.
     over: Option<bool>,
     limit: Option<u32>,
     cursor: Option<String>,
@@ -50,8 +50,13 @@ pub(super) async fn list(
         let fitting = shown.filter(|grant| narrowed.fits(grant, now));
         fitting.map(|grant| view(&grant, now)).collect()
     };
+    let ended = wanted.over == Some(true);
     if !manages(&caller) {
-        let own = hub.store.grants_of(&caller.user.asker().subjects()).await?;
+        let subjects = caller.user.asker().subjects();
+        let mut own = hub.store.grants_of(&subjects).await?;
+        if ended {
+            own.extend(hub.store.revoked_grants_of(&subjects, MAX_PAGE).await?);
+        }
         return Ok(Json(Page {
             items: views(own),
             cursor: None,
@@ -63,7 +68,11 @@ pub(super) async fn list(
         .as_deref()
         .map(precondition::cursor)
         .transpose()?;
-    let grants = hub.store.grants(after.as_deref(), limit).await?;
+    let grants = if ended {
+        hub.store.ended_grants(after.as_deref(), limit, now).await?
+    } else {
+        hub.store.grants(after.as_deref(), limit).await?
+    };
     // It says how far the hub looked: fewer than asked for may fit among those, or none.
     let last = grants.last().filter(|_| grants.len() == limit as usize);
     let cursor = last.map(|g| keys::encode(g.id.as_bytes()));

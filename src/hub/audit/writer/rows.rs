@@ -49,7 +49,7 @@ pub(super) fn close_row(closing: &Closing) -> AuditRow {
     AuditRow {
         stage: "close".to_owned(),
         opened: Some(closing.opened),
-        reason: closing.reason.map(str::to_owned),
+        reason: closing.reason.as_deref().map(bounded),
         code: closing.code,
         exit: closing.exit,
         // SQLite's integers end at i64::MAX.

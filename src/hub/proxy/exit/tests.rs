@@ -245,3 +245,35 @@ proptest! {
         prop_assert_eq!(exit.code(), seen(framing, &bytes, 1));
     }
 }
+
+/// Nor behind a status or an end, nor where what comes is no frame.
+#[test]
+fn a_word_has_a_place_between_two_messages_alone() {
+    let takes = |pieces: &[&[u8]]| {
+        let mut exit = Exit::new(Framing::WebSocket);
+        for piece in pieces {
+            exit.see(piece);
+        }
+        exit.takes_a_word()
+    };
+    let (out, ping, close) = (message(1, b"out"), part(0x89, b""), part(0x88, b"\x03\xe8"));
+    let (begins, ends) = (part(0x02, b"\x01a"), part(0x80, b"b"));
+    for (pieces, place) in [
+        (&[&out[..], &ping[..]][..], true),
+        (&[], true),
+        (&[&out[..1]], false),
+        (&[&out[..3]], false),
+        (&[&begins[..], &ping[..]], false),
+        (&[&begins[..], &ping[..], &ends[..]], true),
+        (&[&message(3, WELL.as_bytes())[..]], false),
+        (&[&close[..]], false),
+        (&[&b"none"[..]], false),
+    ] {
+        assert_eq!(takes(pieces), place, "{pieces:?}");
+    }
+    let beside = |framing| Exit::new(framing).beside().is_some();
+    assert_eq!(
+        (beside(Framing::WebSocket), beside(Framing::Spdy)),
+        (true, false)
+    );
+}

@@ -234,6 +234,7 @@ mod tests {
             namespaces: None,
             mode: Mode::Full,
             expires_at: None,
+            revoked_at: None,
             reason: String::new(),
             created_by: "hub".to_owned(),
             created_at: OffsetDateTime::UNIX_EPOCH,

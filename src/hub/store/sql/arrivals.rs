@@ -112,9 +112,10 @@ async fn update(
     .await
     .map_err(db(DOING))?;
     if user.name != arrival.name {
+        // Those that were revoked, too: they are told to this person, and not to whoever has the name next.
         sqlx::query(
             "UPDATE access_grant SET subject = 'user:' || $1, updated_at = $2, rev = rev + 1
-             WHERE subject = 'user:' || $3 AND revoked_at IS NULL",
+             WHERE subject = 'user:' || $3",
         )
         .bind(&arrival.name)
         .bind(to_ms(now))

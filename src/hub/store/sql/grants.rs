@@ -59,6 +59,7 @@ impl Row {
                 Mode::Full
             },
             expires_at: self.expires_at.map(from_ms),
+            revoked_at: self.revoked_at.map(from_ms),
             created_at: from_ms(self.created_at),
             id: self.id,
             reason: self.reason,
@@ -93,9 +94,8 @@ impl Database {
         .fetch_one(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
-        let revoked = row.revoked_at.is_some();
         let stored = row.grant()?;
-        if revoked || !same_call(&stored, &grant) {
+        if stored.revoked_at.is_some() || !same_call(&stored, &grant) {
             let other = "a grant of this Idempotency-Key, revoked since or of another call,";
             return Err(StoreError::Exists(other.to_owned()));
         }
@@ -142,6 +142,41 @@ impl Database {
         .fetch_all(&self.readers)
         .await
         .map_err(db("list grants"))?;
+        rows.into_iter().map(Row::grant).collect()
+    }
+
+    pub async fn revoked_grants_of(&self, subjects: &[String], limit: u32) -> Result<Vec<Grant>> {
+        let rows: Vec<Row> = sqlx::query_as(concat!(
+            "SELECT * FROM access_grant WHERE revoked_at IS NOT NULL AND subject IN ",
+            each!("$1"),
+            " AND NOT EXISTS (SELECT 1 FROM \"user\" u WHERE access_grant.subject = 'user:' || u.name
+                AND (u.disabled_at IS NOT NULL OR u.created_at >= access_grant.revoked_at))
+             ORDER BY revoked_at DESC, id LIMIT $2"
+        ))
+        .bind(to_json(&subjects))
+        .bind(i64::from(limit))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("look up revoked grants"))?;
+        rows.into_iter().map(Row::grant).collect()
+    }
+
+    pub async fn ended_grants(
+        &self,
+        after: Option<&str>,
+        limit: u32,
+        now: OffsetDateTime,
+    ) -> Result<Vec<Grant>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT * FROM access_grant WHERE (revoked_at IS NOT NULL OR expires_at <= $3) AND id > $1
+             ORDER BY id LIMIT $2",
+        )
+        .bind(after.unwrap_or_default())
+        .bind(i64::from(limit))
+        .bind(to_ms(now))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("list grants that have ended"))?;
         rows.into_iter().map(Row::grant).collect()
     }
 

@@ -172,7 +172,8 @@ impl Database {
         let stored: Option<User> = sqlx::query_as(
             "INSERT INTO \"user\" (id, name, roles, groups, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $5)
              ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, groups = excluded.groups,
-               disabled_at = NULL, updated_at = excluded.updated_at, rev = \"user\".rev + 1
+               disabled_at = NULL, created_at = excluded.created_at, updated_at = excluded.updated_at,
+               rev = \"user\".rev + 1
              WHERE \"user\".disabled_at IS NOT NULL RETURNING *",
         )
         .bind(&user.id)

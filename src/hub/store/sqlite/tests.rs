@@ -22,6 +22,26 @@ async fn audit_rows_wait_for_the_disk_where_they_shall() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
+/// Whoever starts a hub is told which of the two it is.
+#[tokio::test]
+async fn a_full_disk_is_told_from_other_errors_of_the_database() {
+    let data = directory("full");
+    let store = Sqlite::open(&data).await.unwrap();
+    let run = async |statement: &'static str| {
+        let done = sqlx::query(statement).execute(&store.writer).await;
+        done.map(drop).map_err(db("fill it"))
+    };
+    // As many as there are: it takes no more, as on a disk without room.
+    run("PRAGMA max_page_count = 1").await.unwrap();
+    let full = run("CREATE TABLE filler AS SELECT zeroblob(1048576) AS data").await;
+    let full = full.unwrap_err();
+    assert!(full.is_of_disk(), "{full:?}");
+    let other = run("SELECT data FROM nowhere").await.unwrap_err();
+    assert!(!other.is_of_disk(), "{other:?}");
+    drop(store);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
 /// L52: none of them asks the pool, which would ask the connection first, and none is less durable for that.
 #[tokio::test]
 async fn records_go_over_one_connection_that_is_as_durable_as_they_shall_be() {

@@ -21,6 +21,7 @@ async fn ended(hub: &TestHub, subject: &str, clusters: Clusters) {
         namespaces: None,
         mode: Mode::Full,
         expires_at: Some(now - time::Duration::HOUR),
+        revoked_at: None,
         reason: String::new(),
         created_by: "admin".to_owned(),
         created_at: now - time::Duration::DAY,
@@ -145,14 +146,12 @@ async fn a_grant_by_labels_that_has_ended_tells_of_no_cluster() {
         let items = page["items"].as_array().unwrap().iter();
         items.map(|grant| grant["clusters"].clone()).collect()
     };
-    let (named, labelled) = (
-        json!({"names": ["eu1", "eu9"]}),
-        json!({"labels": "env=prod"}),
-    );
+    let both = json!({"names": ["eu1", "eu9"]});
+    let labelled = json!({"labels": "env=prod"});
     for cluster in ["eu1", "eu9"] {
         let path = format!("/v1/grants?cluster={cluster}");
         let (_, page) = hub.call_as(&dan, ("GET", &path), &[], &Value::Null).await;
-        assert_eq!(clusters(&page), [named.clone()], "{cluster}");
+        assert_eq!(clusters(&page), std::slice::from_ref(&both), "{cluster}");
         let path = format!("/v1/grants/check?user=dan&cluster={cluster}");
         let (_, check) = hub.call_as(&dan, ("GET", &path), &[], &Value::Null).await;
         let said = check["opinions"].as_array().unwrap().iter();
@@ -161,8 +160,8 @@ async fn a_grant_by_labels_that_has_ended_tells_of_no_cluster() {
     }
     // Nor where the token is for that cluster alone.
     let token = json!({"title": "ci", "lasts": 3600, "scopes": ["kube"], "clusters": ["eu1"]});
-    let make = ("POST", "/v1/api-tokens");
-    let (code, made) = hub.call_as(&dan, make, &[], &token).await;
+    let tokens = ("POST", "/v1/api-tokens");
+    let (code, made) = hub.call_as(&dan, tokens, &[], &token).await;
     assert_eq!(code, 201, "{made}");
     let narrow = made["token"].as_str().unwrap();
     let list = ("GET", "/v1/grants");
@@ -170,6 +169,33 @@ async fn a_grant_by_labels_that_has_ended_tells_of_no_cluster() {
     assert_eq!(clusters(&page), [json!({"names": ["eu1"]})]);
     // Who sees the list of clusters sees both.
     let (_, page) = hub.get("/v1/grants?user=dan&cluster=eu1").await;
-    assert_eq!(clusters(&page), [named, labelled]);
+    assert_eq!(clusters(&page), [both, labelled]);
+    hub.stop().await;
+}
+
+/// Whoever was let in until lately hears by what no more, and so does who manages access.
+#[tokio::test]
+async fn a_revoked_grant_is_listed_among_those_that_ended_and_says_so() {
+    let hub = TestHub::start("grants-list-revoked").await;
+    hub.add("eu1").await;
+    let ada = hub.user("ada", &[], &[]).await;
+    let (_, made) = hub.post("/v1/grants", &grant("user:ada")).await;
+    let path = format!("/v1/grants/{}", made["id"].as_str().unwrap());
+    assert_eq!(hub.delete(&path, Some("*")).await, 204);
+    for by in [&hub.admin, &ada] {
+        let got = async |path: &str| hub.call_as(by, ("GET", path), &[], &Value::Null).await.1;
+        let none = got("/v1/grants?user=ada").await;
+        assert_eq!(subjects(&none), [""; 0]);
+        let ended = got("/v1/grants?user=ada&over=true").await;
+        assert_eq!(subjects(&ended), ["user:ada"]);
+        let one = &ended["items"][0];
+        assert_eq!((&one["id"], &one["over"]), (&made["id"], &json!(true)));
+        let why = format!("it was revoked at {}", one["revokedAt"].as_str().unwrap());
+        let check = got("/v1/grants/check?user=ada&cluster=eu1").await;
+        assert_eq!(
+            (&check["allowed"], &check["opinions"][0]["why"]),
+            (&json!(false), &json!(why))
+        );
+    }
     hub.stop().await;
 }

@@ -230,6 +230,7 @@ impl World {
             proven: watch::Sender::new(String::new()).subscribe(),
             doubts: false,
             belief: Belief::default(),
+            other: None,
         }
     }
 

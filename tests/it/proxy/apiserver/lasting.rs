@@ -52,6 +52,7 @@ pub(super) fn promised(state: &State) -> Response<Body> {
 /// Upper-cases what comes over the switched connection.
 pub(super) fn exec(state: &State, mut request: Request<Incoming>) -> Response<Body> {
     let open = Open::new(&state.open);
+    let protocol = request.headers().get("sec-websocket-protocol").cloned();
     let upgraded = hyper::upgrade::on(&mut request);
     #[expect(
         clippy::disallowed_methods,
@@ -73,5 +74,10 @@ pub(super) fn exec(state: &State, mut request: Request<Incoming>) -> Response<Bo
     response
         .headers_mut()
         .insert("upgrade", "websocket".parse().unwrap());
+    if let Some(protocol) = protocol {
+        response
+            .headers_mut()
+            .insert("sec-websocket-protocol", protocol);
+    }
     response
 }

@@ -98,7 +98,7 @@ impl Api {
             let (code, answer) = self.join(cluster, token, *number).await.unwrap();
             assert_eq!(code, 200, "{answer}");
         }
-        if let Some((_, number)) = got.open.as_ref().or(got.redeemed.last()) {
+        if let Some((_, number)) = got.open.as_ref().or_else(|| got.redeemed.last()) {
             let own = Agent::of(*number).identity.public().fingerprint();
             assert_eq!(self.identities(cluster).await, [own]);
         }

@@ -164,6 +164,17 @@ async fn grants_are_found_by_subject_until_they_are_revoked(store: Store) {
     assert_eq!(store.grant("g1").await.unwrap(), None);
     assert_eq!(store.next_grant_end(at(1)).await.unwrap(), None);
     assert_eq!(store.grants_of(&of(&["user:ada"])).await.unwrap(), []);
+    let revoked = Grant {
+        revoked_at: Some(at(2)),
+        rev: 2,
+        ..first
+    };
+    let names = of(&["user:ada", "group:sre"]);
+    let told = store.revoked_grants_of(&names, 9).await.unwrap();
+    assert_eq!(told, std::slice::from_ref(&revoked));
+    let ended = async |after| store.ended_grants(after, 9, at(3)).await.unwrap();
+    assert_eq!(ended(None).await, [revoked]);
+    assert_eq!(ended(Some("g1")).await, []);
 }
 
 async fn the_default_grant_comes_once(store: Store) {

@@ -367,6 +367,21 @@ fn what_a_kustomization_brings_of_the_engine_is_known_while_it_is_at_work() {
     assert_eq!(told("2", "2", "True"), (true, true, false));
 }
 
+/// One that is resumed may say nothing but that it is at work.
+#[test]
+fn what_is_at_work_is_suspended_no_more() {
+    let kind = Kind::Kustomization;
+    let mut seen = Observed::default();
+    let mut told = |change: &Value| {
+        let (id, live) = saying(kind, change);
+        heard(&mut seen, id.clone(), Heard::of(HOME, kind, &live));
+        seen.children[&id].suspended
+    };
+    let suspended = json!({"/spec": {"interval": "1m0s", "suspend": true}});
+    assert!(told(&suspended));
+    assert!(!told(&ready("Unknown")));
+}
+
 /// F40: a try may take hours, and an agent may begin in the midst of it. How the one before it ended stands, as for one that has heard it.
 #[test]
 fn what_a_kustomization_at_work_failed_with_before_is_known_from_the_first() {

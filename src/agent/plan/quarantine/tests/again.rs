@@ -86,3 +86,16 @@ fn what_was_held_because_a_commit_removed_it_was_not_broken_before() {
         assert_eq!(all, [(&id, expected)], "{class} {removal}");
     }
 }
+
+/// The kubelet's words are long; which commit it was, and what of it, is what people look for.
+#[test]
+fn a_reason_that_is_too_long_keeps_the_commit_and_its_fields() {
+    let commit = "; commit main@sha1:2 changed /spec/template/spec/containers/0/image";
+    let said = "x".repeat(600);
+    let told = brief(&format!("{said}{commit}"));
+    assert!(told.ends_with(&format!("x…{commit}")), "{told}");
+    assert_eq!(told.chars().count(), MAX_REASON);
+    let fits = format!("cannot be pulled{commit}");
+    assert_eq!(brief(&fits), fits);
+    assert_eq!(brief(&said), format!("{}…", "x".repeat(MAX_REASON - 1)));
+}

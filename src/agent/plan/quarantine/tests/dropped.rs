@@ -48,7 +48,7 @@ pub(super) fn brought(by: &ObjectId) -> Cluster {
 }
 
 /// The same, brought by the root.
-fn in_git() -> Cluster {
+pub(super) fn in_git() -> Cluster {
     let root = ObjectId::new(Kind::Kustomization, "flux-system", "flux-system");
     let mut cluster = brought(&root);
     says(&mut cluster, &[]);
@@ -56,7 +56,7 @@ fn in_git() -> Cluster {
 }
 
 /// The root is done with what it tried last, and lists all but these.
-fn says(cluster: &mut Cluster, without: &[ObjectId]) {
+pub(super) fn says(cluster: &mut Cluster, without: &[ObjectId]) {
     let of_git = cluster.install.wanted.iter().filter(|(_, w)| w.git_owned);
     let listed = of_git.filter(|(id, _)| !without.contains(id));
     let entries: Vec<Value> = listed.map(|(id, _)| json!({"id": entry(id)})).collect();

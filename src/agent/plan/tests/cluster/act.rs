@@ -119,6 +119,12 @@ impl Cluster {
             Action::Hold { note } => self.annotate(id, true, Some(note)),
             Action::Lift { note } => self.annotate(id, false, Some(note)),
             Action::Settle => self.annotate(id, false, None),
+            Action::Reclaim => {
+                let object = self.objects.get_mut(id).unwrap();
+                merge(&mut object.fields, &quarantine::unmarked());
+                object.marked = false;
+                Outcome::Done
+            }
             Action::Relinquish { .. } => {
                 self.objects.get_mut(id).unwrap().claim = Claim::None;
                 Outcome::Done
@@ -352,6 +358,7 @@ pub(super) fn assert_harmless(step: &Step) {
         | Action::Hold { .. }
         | Action::Lift { .. }
         | Action::Settle
+        | Action::Reclaim
         | Action::Relinquish { .. }
         | Action::Unpin { .. } => {}
     }

@@ -90,7 +90,8 @@ fn an_image_that_was_withdrawn_and_given_anew_is_tried_anew_although_nobody_saw_
     again.trial.as_mut().unwrap().wish = 4;
     assert_eq!(waits("a", &again, 0), Step::Return(refused(4, 1)));
 
-    let says = |step: Step, deployed: &Deployed| condition(&step, deployed, "a", (Some("b"), 4));
+    let wished = (Some("b"), 4, None);
+    let says = |step: Step, deployed: &Deployed| condition(&step, deployed, "a", wished);
     for (step, deployed, begins) in [
         (Step::Stay(Stay::Failed), &bad, "b: wish 2: no Pod"),
         (Step::Forget, &bad, "b: wish 4: it begins"),
@@ -109,6 +110,6 @@ fn an_image_that_was_withdrawn_and_given_anew_is_tried_anew_although_nobody_saw_
         let said = says(step, deployed);
         assert!(said.text.starts_with(begins), "{said:?}");
     }
-    let said = condition(&Step::Stay(Stay::Current), &bad, "b", (Some("b"), 4));
+    let said = condition(&Step::Stay(Stay::Current), &bad, "b", wished);
     assert_eq!(said.text, "b: wish 4: the agent runs it");
 }
