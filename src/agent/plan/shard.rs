@@ -7,8 +7,9 @@ use std::num::NonZeroU64;
 
 use kube::core::DynamicObject;
 use serde_json::Value;
+use time::{Duration, OffsetDateTime};
 
-use super::project::lease_of;
+use super::project::{lease_of, led_by};
 use super::state::{Lease, Observed};
 use crate::bundle::ObjectId;
 
@@ -16,6 +17,8 @@ use crate::bundle::ObjectId;
 const KEY: &str = "sharding.fluxcd.io/key";
 /// fluxcd/pkg, `runtime/controller/watch.go`.
 const SELECTOR: &str = "--watch-label-selector";
+/// So long a Lease of Flux' stands for a Pod that no longer renews it.
+const STANDS: Duration = Duration::seconds(35);
 /// A controller's own container; there may be others beside it.
 const CONTAINER: &str = "manager";
 
@@ -88,6 +91,16 @@ impl Observed {
     /// Who of a controller's Pods leads.
     pub(super) fn lease(&self, controller: &ObjectId) -> Option<&Lease> {
         self.leases.get(&self.lease_name(controller))
+    }
+
+    /// Whether another Pod of a controller, which is no more or ends, led by another of its Leases at that time. With new arguments
+    /// the Lease has another name, so the new Pod waits for nobody. Leases of shards are of Pods that live.
+    pub(super) fn was_led_beside(&self, controller: &ObjectId, at: OffsetDateTime) -> bool {
+        let own = self.lease_name(controller);
+        let is_other = |name: &str| name != own && led_by(name) == Some(controller.name.as_str());
+        let lives = |lease: &Lease| self.pods.get(&lease.holder).is_some_and(|p| !p.deleting);
+        let mut others = self.leases.iter().filter(|(name, _)| is_other(name));
+        others.any(|(_, lease)| !lives(lease) && at - lease.renewed <= STANDS)
     }
 }
 

@@ -52,8 +52,10 @@ fn is_of_leader(
     let holder = lease.and_then(|lease| Some((lease, observed.pods.get(&lease.holder)?)));
     if let Some((lease, pod)) = holder.filter(|(_, pod)| !pod.deleting) {
         let alive = now - lease.renewed <= ALIVE;
-        // A condition's time has whole seconds.
-        let led = |since: OffsetDateTime| since - at < Duration::SECOND;
+        // A condition's time has whole seconds. Where two led in that one, the word is the former's: the new one has hardly begun.
+        let two = observed.was_led_beside(controller, at);
+        let latest = if two { at } else { at + Duration::SECOND };
+        let led = |since: OffsetDateTime| since < latest;
         let ran = pod.running.is_some_and(|since| since <= at);
         return alive && ran && lease.acquired.is_none_or(led);
     }

@@ -20,6 +20,8 @@ struct Led {
     seen: i64,
     /// What the controller selected when it was made; now that is all.
     selector: Option<&'static str>,
+    /// When a Pod that is gone let go of a Lease with another name.
+    before: Option<i64>,
 }
 
 const LED: Led = Led {
@@ -30,6 +32,7 @@ const LED: Led = Led {
     renewed: 0,
     seen: 20,
     selector: None,
+    before: None,
 };
 
 fn led(runs: i64, acquired: Option<i64>) -> Led {
@@ -58,6 +61,16 @@ fn renamed(runs: i64, seen: i64) -> Led {
         runs,
         seen,
         selector,
+        ..LED
+    }
+}
+
+/// With other arguments the one before it led by another Lease, beside it.
+fn beside(acquired: i64, before: i64) -> Led {
+    let (acquired, before) = (Some(acquired), Some(before));
+    Led {
+        acquired,
+        before,
         ..LED
     }
 }
@@ -100,6 +113,13 @@ fn put_off_within(words: &str, led: &Led, limit: i64) -> i64 {
         renewed: now - Duration::seconds(led.renewed),
         seen: after(led.seen),
     };
+    let former = led.before.map(|at| Lease {
+        holder: String::new(),
+        renewed: after(at),
+        ..lease.clone()
+    });
+    let former = former.map(|lease| (lease_of(NAME, Some("b")), lease));
+    observed.leases.extend(former);
     let name = lease_of(NAME, led.selector);
     observed.leases.insert(name, lease);
     let owed = now - Duration::seconds(15);
@@ -150,6 +170,9 @@ fn only_the_word_of_the_pod_that_leads_puts_an_answer_off() {
         ("its Lease has a new name", renamed(-10, -1), true),
         ("there was none of that name then", renamed(-10, 0), false),
         ("who has it ran later", renamed(1, -1), false),
+        ("another led then by another Lease", beside(0, 1), false),
+        ("it led before that, too", beside(-1, 1), true),
+        ("that was given up long before", beside(0, -36), true),
         ("it ends", ends(), false),
         ("it renewed the Lease", renewed(180), true),
         ("it does not renew it", renewed(181), false),
