@@ -1,20 +1,18 @@
 //! The hub: wires its parts and owns their tasks.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::tunnel::session::UNREAD_LONG;
-use crate::wire::api::{HubRef, Order};
-use crate::wire::id::ClusterName;
+use crate::wire::api::HubRef;
 
 pub mod access;
 pub mod adoption;
@@ -39,6 +37,7 @@ pub mod lookups;
 pub mod lost;
 pub mod notify;
 pub mod oidc;
+mod orders;
 pub mod pace;
 pub mod peers;
 pub mod presence;
@@ -61,6 +60,7 @@ pub mod unknown;
 mod whole;
 
 pub use keys::{HubKeys, kid};
+pub use orders::Orders;
 pub use presence::Presence;
 pub use serve::{serve, start};
 
@@ -222,69 +222,6 @@ pub struct CatalogHost {
     pub dial: gitline::GitTarget,
 }
 
-/// Orders to the agents' open streams. A receiver that falls behind is told so, and starts from the present state.
-#[derive(Default)]
-pub struct Orders {
-    clusters: Mutex<BTreeMap<ClusterName, broadcast::Sender<Order>>>,
-}
-
-impl Orders {
-    const ROOM: usize = 64;
-    /// Of one cluster: its agent has one, and another for a moment when it moves to its next line.
-    pub const STREAMS: usize = 16;
-
-    /// None = the cluster's agent has as many as it may.
-    pub fn subscribe(&self, cluster: &ClusterName) -> Option<broadcast::Receiver<Order>> {
-        let mut clusters = self.lock();
-        // Clusters whose last stream ended leave no trace.
-        clusters.retain(|_, sender| sender.receiver_count() > 0);
-        let sender = clusters
-            .entry(cluster.clone())
-            .or_insert_with(|| broadcast::channel(Self::ROOM).0);
-        (sender.receiver_count() < Self::STREAMS).then(|| sender.subscribe())
-    }
-
-    /// To the cluster's agent, if it listens now: an agent that does not will start from the present state.
-    pub fn send(&self, cluster: &ClusterName, order: Order) {
-        if let Some(sender) = self.lock().get(cluster) {
-            // An error says that nobody listens.
-            let _listeners = sender.send(order);
-        }
-    }
-
-    /// Ends the streams of the cluster's agent. It may ask for another, which is judged anew.
-    pub fn end(&self, cluster: &ClusterName) {
-        self.lock().remove(cluster);
-    }
-
-    /// The clusters whose agents listen now.
-    pub fn listening(&self) -> Vec<ClusterName> {
-        let clusters = self.lock();
-        let live = clusters
-            .iter()
-            .filter(|(_, sender)| sender.receiver_count() > 0);
-        live.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Whether the cluster's agent listens now.
-    pub fn listens(&self, cluster: &ClusterName) -> bool {
-        let clusters = self.lock();
-        clusters
-            .get(cluster)
-            .is_some_and(|sender| sender.receiver_count() > 0)
-    }
-
-    pub fn send_all(&self, order: &Order) {
-        for sender in self.lock().values() {
-            let _listeners = sender.send(order.clone());
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ClusterName, broadcast::Sender<Order>>> {
-        self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// At most `max` bytes of a text, cut between characters.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
@@ -326,19 +263,5 @@ mod tests {
         let cause = std::fmt::Error;
         let expected = format!("begin: read it: {cause}");
         assert_eq!(chain_of(&Begin(Twice(cause))), expected);
-    }
-
-    #[test]
-    fn an_agent_has_so_many_streams_of_orders_and_another_one_has_its_own() {
-        let orders = Orders::default();
-        let [eu1, us1] = ["eu1", "us1"].map(|name| name.parse::<ClusterName>().unwrap());
-        let open = || orders.subscribe(&eu1);
-        let mut streams: Vec<_> = (0..Orders::STREAMS).map(|_| open().unwrap()).collect();
-        assert!(open().is_none());
-        assert!(orders.subscribe(&us1).is_some());
-        streams.pop();
-        assert!(open().is_some());
-        orders.send(&eu1, Order::Beat);
-        assert_eq!(streams[0].try_recv(), Ok(Order::Beat));
     }
 }

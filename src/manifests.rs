@@ -42,7 +42,7 @@ pub const JOIN_SECRET: &str = "linesman-join";
 pub const HUB_MAP: &str = "linesman-hub";
 /// Secret {identity, deploy, deploy.pub}.
 pub const KEYS_SECRET: &str = "linesman-keys";
-/// Secret {assignment.json, redeemed, proven, trust.json}.
+/// Secret {assignment.json, redeemed, proven, trust.json, proxy, no-proxy}.
 pub const STATE_SECRET: &str = "linesman-state";
 /// Secret {session, redis}: what Argo CD's parts share.
 pub const ENGINE_SECRET: &str = "linesman-engine";
@@ -211,6 +211,8 @@ pub fn git_service() -> Value {
         "metadata": metadata(GIT_SERVICE),
         "spec": {
             "selector": {"app.kubernetes.io/name": AGENT, (LEADS): "true"},
+            // There is but one who leads: an engine that is kept from it because it missed two looks gets at Git nowhere else.
+            "publishNotReadyAddresses": true,
             "ports": [{"name": "ssh", "port": 22, "targetPort": GIT_RELAY_PORT, "protocol": "TCP"}],
         },
     })
@@ -315,7 +317,7 @@ fn plain_container(values: &AdoptionValues) -> Value {
         ],
         "startupProbe": probe("/livez", 10, 6),
         "livenessProbe": liveness,
-        "readinessProbe": probe("/readyz", 5, 3),
+        "readinessProbe": probe("/readyz", 3, 2),
         "resources": {
             "requests": {"cpu": "20m", "memory": "48Mi"},
             "limits": {"memory": "160Mi"},

@@ -145,7 +145,8 @@ impl Relay {
                 within(services.patch(GIT_SERVICE, &params, &service))
                     .await
                     .context("write Service linesman-git")?;
-                label::mark(kube, namespace, pod, Some("true")).await
+                label::mark(kube, namespace, pod, Some("true")).await?;
+                label::unmark_others(kube, namespace, pod).await
             };
             let wait = match kept.await {
                 // What took the label away before this one led, and was given up, may come to it yet.

@@ -203,6 +203,60 @@ pub async fn take(
     Ok(snapshot)
 }
 
+/// Keeps the last snapshot once more, in its own place, without the word that these are Git's. All else of it is as it was, and it is
+/// no younger for that.
+pub async fn disown(
+    kube: &Client,
+    namespace: &str,
+    last: &Snapshot,
+    ids: &BTreeSet<ObjectId>,
+) -> Result<Snapshot> {
+    let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
+    let name = map_name(last.number);
+    let map = maps.get(&name).await_at_most(CALL).await;
+    let map = map.with_context(|| format!("read ConfigMap {name}"))?;
+    let (snapshot, plain) = disowned(&map, last, ids)?;
+    store(kube, namespace, &snapshot, &plain).await?;
+    let number = snapshot.number;
+    info!(
+        number,
+        objects = ids.len(),
+        "the snapshot has them as the agent's again"
+    );
+    Ok(snapshot)
+}
+
+/// The same snapshot without that word, and all of its objects: memory does not have those that are healed from the bundle. It may be
+/// without it already, where that was written and nobody heard of it.
+fn disowned(
+    map: &ConfigMap,
+    last: &Snapshot,
+    ids: &BTreeSet<ObjectId>,
+) -> Result<(Snapshot, Vec<u8>)> {
+    let kept = read(map)?;
+    let of = |snapshot: &Snapshot| (snapshot.number, clock::rfc3339(snapshot.taken));
+    ensure!(of(&kept) == of(last), "it is not the one that was read");
+    let mut objects = unpacked(map, OBJECTS, &kept.digest)?.context("no objects")?;
+    for id in ids {
+        if let Some(object) = objects.get_mut(id) {
+            without_mark(object);
+        }
+    }
+    let all: Vec<&Value> = objects.values().collect();
+    let plain = serde_json::to_vec(&all).context("write the objects")?;
+    objects.retain(is_kept);
+    let snapshot = Snapshot {
+        number: last.number,
+        taken: last.taken,
+        digest: sha256_hex(&plain),
+        engine: last.engine,
+        objects,
+        added: last.added.clone(),
+        dropped: last.dropped.clone(),
+    };
+    Ok((snapshot, plain))
+}
+
 /// Whether an object is kept in memory, too.
 fn is_kept(id: &ObjectId, object: &mut Value) -> bool {
     id.kind == Kind::ConfigMap || is_git_owned(object)
@@ -290,6 +344,10 @@ fn stub(id: &ObjectId) -> Value {
     json!({"apiVersion": id.kind.api_version(), "kind": id.kind.as_str(), "metadata": metadata})
 }
 
+fn map_name(number: u64) -> String {
+    format!("linesman-snapshot-{number}")
+}
+
 async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]) -> Result<()> {
     let packed = bundle::compress(plain);
     let all: Vec<&Value> = snapshot.added.values().collect();
@@ -303,7 +361,7 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
         "the snapshot has {length} bytes, more than a ConfigMap holds"
     );
     let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);
-    let name = format!("linesman-snapshot-{}", snapshot.number);
+    let name = map_name(snapshot.number);
     let body = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": {LABEL: "true"}},
@@ -324,7 +382,7 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
         .context("keep the snapshot")?;
     let old = snapshot.number.saturating_sub(KEEP as u64);
     if old > 0 {
-        let name = format!("linesman-snapshot-{old}");
+        let name = map_name(old);
         let params = DeleteParams::default();
         match maps.delete(&name, &params).await_at_most(CALL).await {
             Ok(_) => {}

@@ -105,6 +105,8 @@ struct Watchdog {
     unkept: Unkept,
     /// When a snapshot was last looked at, taken or found to be the same.
     snapshot_at: Option<time::OffsetDateTime>,
+    /// Until when the snapshot is not told what is the agent's again: it could not be written a moment ago.
+    regained_after: Option<Instant>,
     /// Kinds that the agent may not list.
     unlisted: BTreeSet<Kind>,
     /// Looks for the Events of heals.
@@ -139,6 +141,7 @@ impl Watchdog {
             engine: None,
             snapshot: None,
             snapshot_at: None,
+            regained_after: None,
             unlisted: BTreeSet::new(),
             looks: scene::Looks::default(),
             unset: setback::Unset::default(),

@@ -28,7 +28,7 @@ use super::output::{Format, document, emit};
 use crate::client::Client;
 use crate::wire::api::{AccessLevel, EngineKind, ToldCluster};
 use crate::wire::id::ClusterName;
-use crate::wire::report::ENGINE_IN_FORCE;
+use crate::wire::report::{ENGINE_IN_FORCE, Phase};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -109,6 +109,22 @@ pub(super) fn in_force(cluster: &ToldCluster) -> Option<EngineKind> {
     EngineKind::parse(told)
 }
 
+/// Whether its agent is heard, over its line or by HTTPS alone: where a WebSocket is blocked there is no line. Of a cluster in
+/// Conflict without one that is not known, since that hides an outage.
+fn is_heard(cluster: &ToldCluster) -> bool {
+    let heard = |phase: &Phase| match phase {
+        Phase::Broken
+        | Phase::Healing
+        | Phase::Degraded
+        | Phase::Installing
+        | Phase::Joining
+        | Phase::Paused
+        | Phase::Healthy => true,
+        Phase::Conflict | Phase::Offline | Phase::Pending | Phase::Unknown => false,
+    };
+    cluster.line.up || cluster.phase.known().is_some_and(heard)
+}
+
 /// [`EngineKind`] as a flag's value.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Engine {
@@ -142,5 +158,39 @@ impl From<Level> for AccessLevel {
             Level::Edit => Self::Edit,
             Level::Admin => Self::Admin,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::word::Word;
+
+    /// H10: the agent of a cluster whose line is blocked was said to be away.
+    #[test]
+    fn an_agent_without_a_line_is_heard_where_its_phase_says_so() {
+        let heard = |phase: Word<Phase>, up: bool| {
+            let mut cluster = wait::tests::cluster(Phase::Healthy, &[], Vec::new());
+            (cluster.phase, cluster.line.up) = (phase, up);
+            is_heard(&cluster)
+        };
+        for (phase, by_https) in [
+            (Phase::Conflict, false),
+            (Phase::Offline, false),
+            (Phase::Broken, true),
+            (Phase::Healing, true),
+            (Phase::Degraded, true),
+            (Phase::Installing, true),
+            (Phase::Joining, true),
+            (Phase::Pending, false),
+            (Phase::Paused, true),
+            (Phase::Unknown, false),
+            (Phase::Healthy, true),
+        ] {
+            let found = [true, false].map(|up| heard(phase.into(), up));
+            assert_eq!(found, [true, by_https], "{phase:?}");
+        }
+        let later = || Word::Later("Hibernating".to_owned());
+        assert_eq!([true, false].map(|up| heard(later(), up)), [true, false]);
     }
 }

@@ -1,6 +1,7 @@
 //! Ctrl-C ends an operator's verb with 130, also one that stands in a call of the system: a prompt, a token from stdin, a
-//! lock, another program. What is lost where it is cut in the middle comes to its end first.
+//! lock, another program. What is lost where it is cut in the middle comes to its end first, also where the time of a wait is over.
 
+use std::pin::pin;
 use std::process::exit;
 use std::thread;
 use std::time::Duration;
@@ -9,14 +10,15 @@ use anyhow::{Context as _, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::timeout;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::exit::{Code, Failure, report};
 use super::output::progress_line;
 
 /// A verb that is told has this long to put away what it holds. One that stands in a call does not hear it.
 const GRACE: Duration = Duration::from_millis(300);
-/// What is to come to its end has this long for it, from Ctrl-C on.
+/// What is to come to its end has this long for it, from Ctrl-C or the end of a wait on.
 const LONGEST: Duration = Duration::from_secs(10);
 const FIRST: &str = "the session is being renewed; this ends as soon as it is kept";
 
@@ -86,7 +88,7 @@ impl Interrupt {
 
     async fn released(&self) {
         let mut state = self.0.subscribe();
-        // The process ends, whatever is missing then.
+        // No more than that, whatever is missing then.
         drop(timeout(LONGEST, state.wait_for(|state| state.held == 0)).await);
     }
 }
@@ -96,7 +98,7 @@ pub(super) fn own() -> Option<Interrupt> {
     OWN.try_with(Interrupt::clone).ok()
 }
 
-/// Has work come to its end before Ctrl-C ends the verb. Work that would begin after that does not.
+/// Has work come to its end before Ctrl-C ends the verb, or [`cut_at`] cuts it. Work that would begin after Ctrl-C does not.
 pub(super) async fn to_its_end<T>(
     interrupt: Option<&Interrupt>,
     work: impl Future<Output = T>,
@@ -112,6 +114,23 @@ pub(super) async fn to_its_end<T>(
     // A verb that is to end by now goes no further.
     yield_now().await;
     done
+}
+
+/// Cuts work at this time, as `timeout_at` does, but not before what has to come to its end has done so.
+pub(super) async fn cut_at<T>(end: Instant, work: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut work = pin!(work);
+    let over = match timeout_at(end, &mut work).await {
+        Ok(done) => return Ok(done),
+        Err(over) => over,
+    };
+    let Some(interrupt) = own() else {
+        return Err(over);
+    };
+    tokio::select! {
+        biased;
+        () = interrupt.released() => Err(over),
+        done = work => Ok(done),
+    }
 }
 
 /// Hears of Ctrl-C from now on; soon after it the process ends, whatever it stands in. Files are written beside their places,
@@ -156,7 +175,7 @@ mod tests {
     use std::cell::Cell;
 
     use tokio::sync::oneshot;
-    use tokio::time::Instant;
+    use tokio::time::sleep;
 
     use super::*;
     use crate::cli::exit::code;
@@ -202,6 +221,41 @@ mod tests {
         assert!(own().is_none());
         to_its_end(None, async { began.set(true) }).await;
         assert!(began.get());
+    }
+
+    /// H31
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_wait_cuts_nothing_that_was_begun_in_the_middle() {
+        const LIMIT: u64 = 1;
+        let most = LIMIT + LONGEST.as_secs();
+        // Whether it is to come to its end, how long it takes, when it is cut, and whether it was done by then.
+        for (held, takes, cut, done) in [
+            (false, 3, LIMIT, false),
+            (true, 3, 3, true),
+            (true, 60, most, false),
+        ] {
+            let (kept, went_on) = (Cell::new(false), Cell::new(false));
+            let began = Instant::now();
+            let verb = async {
+                let interrupt = own().filter(|_| held);
+                let renews = async {
+                    sleep(Duration::from_secs(takes)).await;
+                    kept.set(true);
+                };
+                let work = async {
+                    to_its_end(interrupt.as_ref(), renews).await;
+                    went_on.set(true);
+                };
+                let end = began + Duration::from_secs(LIMIT);
+                Ok(cut_at(end, work).await.is_err())
+            };
+            let was_cut = Interrupt::default().ends(verb).await.unwrap();
+            let at = began.elapsed().as_secs();
+            let found = (was_cut, at, kept.get(), went_on.get());
+            assert_eq!(found, (true, cut, done, false), "{held} {takes}");
+        }
+        let end = Instant::now() + Duration::from_secs(LIMIT);
+        assert!(cut_at(end, async {}).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::duration;
 use super::exit::{Code, Failure};
+use super::interrupt;
 use super::progress::Progress;
 use crate::client::{Cause, Error};
 
@@ -89,9 +90,9 @@ async fn over<T>(
     let ends = began + limit;
     let mut until = ends.max(began + LEAST);
     let mut why = Err(Silence::whole("the hub"));
+    let mut asked = began;
     loop {
-        let asked = Instant::now();
-        match timeout_at(until, ask()).await {
+        match interrupt::cut_at(until, ask()).await {
             Ok(Ok(Found::Over(value))) => return Ok(value),
             Ok(Ok(Found::Never(failure))) => return Err(failure.into()),
             Ok(Ok(Found::Waits(lack))) => {
@@ -103,8 +104,8 @@ async fn over<T>(
                 why = Err(Silence::of(&e));
             }
             Ok(Err(e)) => return Err(e.into()),
-            // One that had no time to answer says nothing of the hub.
-            Err(_) if asked.elapsed() < LEAST => {}
+            // One that had no time to answer says nothing of the hub, whatever came to its end behind that.
+            Err(_) if until.duration_since(asked) < LEAST => {}
             Err(_) => why = why.and_then(|_| Err(Silence::whole("the hub"))),
         }
         until = ends;
@@ -120,12 +121,16 @@ async fn over<T>(
             return Err(failure.into());
         }
         tokio::time::sleep(EVERY.min(ends - now)).await;
+        asked = Instant::now();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::cli::interrupt::Interrupt;
 
     const PATIENCE: Patience<'_> = Patience {
         limit: Duration::from_secs(2),
@@ -202,26 +207,49 @@ mod tests {
         assert_eq!(failure(&error), &expected);
     }
 
+    /// H31: a refresh token is good once: where the end of the time cut its renewal in the middle, the session was over.
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_is_being_renewed_at_the_end_of_the_time_is_kept() {
+        let (began, takes) = (Instant::now(), 2 * PATIENCE.limit);
+        let kept = Cell::new(false);
+        let asked = until("it is done", PATIENCE, async || {
+            let renews = async {
+                tokio::time::sleep(takes).await;
+                kept.set(true);
+            };
+            interrupt::to_its_end(interrupt::own().as_ref(), renews).await;
+            Ok(Found::Over(()))
+        });
+        let error = Interrupt::default().ends(asked).await.unwrap_err();
+        let found = (failure(&error).code, kept.get(), began.elapsed());
+        assert_eq!(found, (Code::Timeout, true, takes));
+    }
+
     /// A call that is cut a moment after it began is no silence of the hub's: what it said before stands.
     #[tokio::test(start_paused = true)]
     async fn a_call_without_time_to_answer_leaves_the_last_word() {
-        let mut calls = 0;
         let patience = Patience {
             limit: LEAST,
             ..PATIENCE
         };
-        let asked = until("it is done", patience, async || {
-            calls += 1;
-            if calls > 1 {
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep(LEAST / 4).await;
-            Ok(Found::<()>::Waits("the line is down".to_owned()))
-        });
-        let error = asked.await.unwrap_err();
         let text = format!("{} passed and the line is down", duration::show(LEAST));
         let expected = Failure::new(Code::Timeout, text, "look closer");
-        assert_eq!(failure(&error), &expected);
+        // It is cut at the end, or behind the renewal of a session that is kept first.
+        for renewal in [Duration::ZERO, 2 * LEAST] {
+            let mut calls = 0;
+            let asked = until("it is done", patience, async || {
+                calls += 1;
+                if calls > 1 {
+                    let renews = tokio::time::sleep(renewal);
+                    interrupt::to_its_end(interrupt::own().as_ref(), renews).await;
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(LEAST / 4).await;
+                Ok(Found::<()>::Waits("the line is down".to_owned()))
+            });
+            let error = Interrupt::default().ends(asked).await.unwrap_err();
+            assert_eq!(failure(&error), &expected, "{renewal:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -110,6 +110,8 @@ impl User {
 pub struct AgentPrincipal {
     pub cluster: ClusterName,
     pub cluster_id: String,
+    /// The fingerprint of the identity key that proved it.
+    pub key: String,
 }
 
 #[derive(Debug, thiserror::Error)]

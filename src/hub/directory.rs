@@ -264,13 +264,15 @@ pub fn removed(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
     hub.paces.forget(cluster_id);
 }
 
-/// Ends the lines here whose keys have ended, at whichever replica that was; those of one cluster where it is named. Where the agent
-/// itself moved on to its next key, what runs on its former line may end in its time, as long as the same process has a newer one.
+/// Ends the lines here whose keys have ended, at whichever replica that was, and the orders that such a key listens to by HTTPS; those of
+/// one cluster where it is named. Where the agent itself moved on to its next key, what runs on its former line may end in its time, as
+/// long as the same process has a newer one.
 ///
 /// # Errors
-/// The records cannot be read: lines of former keys may go on, until the next look.
+/// The records cannot be read: lines and orders of former keys may go on, until the next look.
 pub async fn end_former(hub: &Hub, of: Option<&ClusterName>) -> Result<(), StoreError> {
-    let keys = hub.tunnels.keys(of);
+    let mut keys = hub.tunnels.keys(of);
+    keys.extend(hub.orders.keys(of));
     if keys.is_empty() {
         return Ok(());
     }
@@ -278,6 +280,8 @@ pub async fn end_former(hub: &Hub, of: Option<&ClusterName>) -> Result<(), Store
     if ended.is_empty() {
         return Ok(());
     }
+    // Also where the agent moved on: it asks for others with its next key, and they begin with the present state.
+    hub.orders.end_former(&ended);
     let elsewhere = match of {
         // Of lines elsewhere nothing has to be known where no agent moved on.
         _ if !ended.values().any(|moved| *moved) => Elsewhere::default(),

@@ -309,3 +309,15 @@ fn the_probe_replaces_what_stands_still_within_a_minute() {
     let (task, process) = (TOLD + looks + end, looks + field("timeoutSeconds") + end);
     assert!(task.max(process) <= 60, "{task} s, {process} s");
 }
+
+/// L54: of a process that stands as a whole, too, within 10 s of its last good answer: each look that nobody answers takes its whole
+/// time, and the next one begins where the period ends.
+#[test]
+fn the_probe_calls_an_agent_that_stands_still_not_ready_within_ten_seconds() {
+    let container = container(&AdoptionValues::placeholders());
+    let field = |name: &str| container["readinessProbe"][name].as_u64().unwrap();
+    let (period, timeout) = (field("periodSeconds"), field("timeoutSeconds"));
+    assert!(timeout <= period, "{timeout} s, {period} s");
+    let told = period * field("failureThreshold") + timeout;
+    assert!(told < 10, "{told} s");
+}

@@ -10,6 +10,7 @@ use crate::support::{figure, seconds, shown, until};
 
 pub(crate) mod git;
 pub(crate) mod queue;
+mod whole;
 
 /// Somebody else's object that keeps Pods of the engine away.
 struct Block {
@@ -178,12 +179,6 @@ fn kept_away(world: &World, resource: &str, labelled: (&str, &str)) {
 #[ignore = "needs a real cluster: make test"]
 fn what_keeps_pods_away_is_named_and_left() {
     named_and_left(&world::adopted());
-}
-
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn what_keeps_pods_of_argo_cd_away_is_named_and_left() {
-    named_and_left(&world::adopted_argocd());
 }
 
 /// F37: a Pod that failed for good is removed by nobody else, and counts in a quota; the engine goes on with another.

@@ -3,7 +3,7 @@
 use linesman::clock;
 use serde_json::{Value, json};
 
-use crate::healing::{controllers, settle, unchanged, workloads};
+use crate::healing::{LIMIT, controllers, settle, unchanged, workloads};
 use crate::support::api::deployment;
 use crate::support::place::output;
 use crate::support::world::{self, ARGOCD, CLUSTER, FLUX, World, git_repository};
@@ -19,6 +19,8 @@ use load::Load;
 pub(crate) use load::failed_fetches;
 pub(crate) use lost::{lost_and_readopted, lost_beside_the_agent};
 use old::Old;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/linesman/leases/linesman-agent";
 
 /// Heals of what the agent changes on purpose.
 const NO_FAULTS: [&str; 4] = [
@@ -188,6 +190,20 @@ pub(crate) fn start_agent(world: &World) {
     world
         .api
         .patch(&deployment("linesman", "linesman-agent"), &one);
+}
+
+/// The Pod that the agents' Lease names; empty where it names none.
+pub(crate) fn leader(world: &World) -> String {
+    let lease = world.api.try_get(LEASE).ok().flatten().unwrap_or_default();
+    let holder = lease["spec"]["holderIdentity"].as_str();
+    holder.unwrap_or_default().to_owned()
+}
+
+pub(crate) fn another_leads(world: &World, former: &str) {
+    until("another agent leads", seconds(LIMIT), || {
+        let now = leader(world);
+        !now.is_empty() && now != former
+    });
 }
 
 /// Of the keys in force at the hub.

@@ -11,7 +11,7 @@ use crate::line::agent_pids;
 use crate::support::api::{deployment, path};
 use crate::support::place::{binary, lab, output, root, run};
 use crate::support::world::{CLUSTER, FLUX, World};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{closely, eventually, figure, seconds, shown, until};
 
 mod whole;
 
@@ -309,7 +309,7 @@ fn dies(world: &World) {
     // The first one, by now.
     wish(world, &world.place.image);
     let limit = seconds(60);
-    until("the new one has the Lease", limit, || {
+    closely("the new one has the Lease", limit, || {
         holder(world) != leader
     });
     let new = agent_pids(world);

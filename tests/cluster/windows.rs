@@ -9,7 +9,7 @@ use crate::healing::{controllers, on_record, settle, since, whole, with_and_with
 use crate::support::api::{Api, deployment, path};
 use crate::support::place::run;
 use crate::support::world::{self, CLUSTER, FLUX, World};
-use crate::support::{eventually, figure, seconds, shown, stays, until};
+use crate::support::{closely, eventually, figure, seconds, shown, stays, until};
 
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -73,7 +73,7 @@ pub(crate) fn outlasts_its_window(world: &World) {
     let service = path("v1", "Service", world.namespace(), fetcher(world).1);
     assert!(world.api.delete(&service));
     assert!(clock::now() < end, "the fault came after the window");
-    until("it is back", seconds(120), || world.uid(&service).is_some());
+    closely("it is back", seconds(120), || world.uid(&service).is_some());
     let late = clock::now() - end;
     assert!(
         late >= time::Duration::ZERO,
@@ -160,7 +160,7 @@ pub(crate) fn owners_window_holds(world: &World) {
     let service = path("v1", "Service", world.namespace(), fetcher(world).1);
     assert!(world.api.delete(&service));
     assert!(clock::now() < end, "the fault came after the window");
-    until("it is back", seconds(120), || world.uid(&service).is_some());
+    closely("it is back", seconds(120), || world.uid(&service).is_some());
     let late = clock::now() - end;
     assert!(
         late >= time::Duration::ZERO,

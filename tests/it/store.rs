@@ -17,6 +17,7 @@ use crate::postgres;
 
 mod access;
 mod audit;
+mod bundles;
 mod clusters;
 mod keys;
 mod logins;

@@ -1,6 +1,7 @@
-//! Watches that last as long as the agent, and how late they hear at most. Two ends of a watch come without a word: its connection dies
+//! Watches that last as long as the agent, and how late they hear. Two ends of a watch come without a word: its connection dies
 //! (a node that is gone closes none), and the API server's store is put back from a backup, after which a watch that goes on in the
-//! numbers of before hears nothing until they come again. So each is begun anew once in a while, with a list of what there is.
+//! numbers of before hears nothing until they come again. So each is begun anew once in a while, with a list of what there is. A
+//! request of those that hangs takes its whole time ([`super::LIMIT`]), and what it would have told of is heard that much later.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -26,7 +27,7 @@ const OFTEN: Duration = Duration::from_mins(1);
 const RARELY: Duration = Duration::from_secs(150);
 
 /// The objects of `api` that `only` selects, as they are and as they become: a minute late where a connection died, and five where the
-/// store was put back.
+/// store was put back; a minute more where the next request hangs.
 pub(in crate::agent) fn watched<K>(
     api: Api<K>,
     only: Config,
@@ -37,7 +38,7 @@ where
     renewed(api, only.timeout(LASTS), SELDOM)
 }
 
-/// One object of the owner's, as it is and as it becomes: a minute late at most, whichever of the two it was.
+/// One object of the owner's, as it is and as it becomes: a minute late, whichever of the two it was, and two where the list hangs.
 pub(in crate::agent) fn named<K>(
     api: Api<K>,
     name: &str,
@@ -52,7 +53,8 @@ fn one(name: &str) -> Config {
     Config::default().fields(&format!("metadata.name={name}"))
 }
 
-/// One object of the agent's own, each time that it is another than before; none = it is not there. Two and a half minutes late at most.
+/// One object of the agent's own, each time that it is another than before; none = it is not there. Two and a half minutes late, and
+/// three and a half where the list hangs.
 pub(in crate::agent) fn object<K>(
     api: Api<K>,
     name: &str,

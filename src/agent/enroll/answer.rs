@@ -91,6 +91,7 @@ pub fn judge(status: u16, slug: &str) -> Refusal {
 
 /// When an accepted cluster asks again with the token of another one's YAML. Where a person has to act it does not ask by itself,
 /// for each refusal puts that other cluster into Conflict; but whom the hub refused for its `kube-system` an operator may accept.
+/// [`Again::Never`] = nor does a later process: the token is dropped.
 pub fn on_trial(again: Again, slug: &str) -> Again {
     match (again, slug) {
         (Again::Slowly, "incarnation-changed") => Again::Slowly,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::answer::{self, Again};
-use super::stored::{self, Join, State};
+use super::stored::{self, Join, State, Way};
 use super::told::{self, Told};
 use super::{Context, Progress};
 use crate::agent::Joined;
@@ -29,6 +29,7 @@ use crate::manifests::{JOIN_SECRET, STATE_SECRET};
 use crate::wire::api::DeployKeyState;
 use crate::wire::report::{ConditionType, Status, StepName};
 
+mod asking;
 mod believe;
 mod other;
 mod redeem;
@@ -105,11 +106,8 @@ impl Joining {
         let (mut retry, mut fetch) = (Retry::now(), Retry::now());
         let mut link = self.caller.link();
         let mut applied = self.applied.take();
-        if let Some(state) = self.state.clone() {
-            // The way out of the place is there, in the YAML of whichever cluster.
-            self.publish(&secrets, state, applied.as_ref()).await;
-            self.set_aside(&mut applied);
-        }
+        let mut trial = None;
+        self.resume(&secrets, &mut applied).await;
         if applied.is_none() {
             retry.due = None;
         }
@@ -120,7 +118,7 @@ impl Joining {
             }
             if self.state.is_some() {
                 progress.done().await;
-                Box::pin(self.try_other(&secrets)).await?;
+                Box::pin(self.try_other(&secrets, &mut trial)).await;
                 if fetch.is_due() {
                     self.fetch(&secrets, applied.as_ref(), &mut fetch).await;
                 }
@@ -150,6 +148,9 @@ impl Joining {
                         fetch = Retry::now();
                     }
                 }
+                (join, answer) = other::answered(&mut trial) => {
+                    Box::pin(self.tried(&secrets, &join, answer)).await?;
+                }
                 Ok(()) = self.proven.changed() => self.remember(&secrets).await,
                 Ok(()) = self.keys.changed() => {
                     if self.wants_join(applied.as_ref()) {
@@ -159,7 +160,7 @@ impl Joining {
                 event = events.next() => {
                     let seen = event.context("the watch of Secret linesman-join ended")?;
                     if let Some(join) = self.applied(seen).await? {
-                        self.take_way(&join);
+                        self.take_way(&secrets, &join).await;
                         applied = Some(join);
                         retry = Retry::now();
                     }
@@ -203,7 +204,7 @@ impl Joining {
 
     /// The way to the hub is the owner's to say, with a token or without. What goes over the former one may be cut by now, so it
     /// does not wait for an answer of the hub.
-    fn take_way(&self, join: &Join) {
+    async fn take_way(&mut self, secrets: &Api<Object>, join: &Join) {
         self.joined.send_if_modified(|joined| match joined {
             Some(joined) if joined.proxy != join.proxy => {
                 info!("another way to the hub is applied");
@@ -212,6 +213,12 @@ impl Joining {
             }
             Some(_) | None => false,
         });
+        let way = Some(Way::of(join));
+        if let Some(state) = self.state.as_mut().filter(|s| s.way != way) {
+            state.way = way;
+            let state = state.clone();
+            self.store(secrets, &state).await;
+        }
     }
 
     /// A 2xx answer, as far as this build understands it.
@@ -252,7 +259,8 @@ impl Joining {
     async fn publish(&mut self, secrets: &Api<Object>, state: State, join: Option<&Join>) {
         self.store(secrets, &state).await;
         let known = self.joined.borrow().as_ref().and_then(|j| j.proxy.clone());
-        let proxy = join.map_or(known, |join| join.proxy.clone());
+        let way = state.way.clone().or_else(|| join.map(Way::of));
+        let proxy = way.map_or(known, |way| way.0);
         let key = &state.assignment.catalog.deploy_key;
         let (registered, reason) = match key.state {
             DeployKeyState::Registered => (Status::True, "Registered"),

@@ -29,7 +29,7 @@ const FOUGHT: &str = "SecretFought";
 
 /// Watches Secret `name` until `stop`, and writes `wanted` where `same` says that it is not there. Whoever wants something else
 /// writes it first; whether that went well is looked at a little later. What the watch does not hear is seen
-/// two and a half minutes later.
+/// two and a half minutes later, or three and a half where that list hangs.
 pub async fn secret(
     context: Context,
     name: &'static str,

@@ -50,6 +50,29 @@ pub struct State {
     pub redeemed: String,
     /// What [`super::prepare`] has proven to be readable, so that a start without Git host does not wait for it.
     pub proven: String,
+    /// As the cluster's own YAML said it last: that may be gone, or another cluster's. Absent = an agent of before did not keep it.
+    pub way: Option<Way>,
+}
+
+/// The way to the hub: through a proxy, or without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way(pub Option<ProxyConfig>);
+
+impl Way {
+    pub fn of(join: &Join) -> Self {
+        Self(join.proxy.clone())
+    }
+
+    /// As the YAML has it: the proxy's URL, and the list of what is reached without.
+    fn texts(&self) -> [String; 2] {
+        let Some(proxy) = &self.0 else {
+            return [String::new(), String::new()];
+        };
+        let (address, credentials) = (&proxy.address, proxy.credentials.as_ref());
+        let user = credentials.map(|text| text.expose().replace('%', "%25") + "@");
+        let user = user.unwrap_or_default();
+        [format!("http://{user}{address}"), proxy.bypass.join(",")]
+    }
 }
 
 pub fn secrets(kube: &kube::Client, namespace: &str) -> Api<Object> {
@@ -181,6 +204,10 @@ impl State {
                 .and_then(|bytes| serde_json::from_slice(bytes).ok()),
             redeemed: text("redeemed").unwrap_or_default(),
             proven: text("proven").unwrap_or_default(),
+            way: text("proxy").and_then(|url| {
+                let bypass = text("no-proxy").unwrap_or_default();
+                proxy(&url, &bypass).ok().map(Way)
+            }),
         })
     }
 
@@ -195,6 +222,11 @@ impl State {
         if let Some(kept) = &self.trust {
             let kept = serde_json::to_vec(kept).context("write the hub's keys as JSON")?;
             data.insert("trust.json".to_owned(), kept);
+        }
+        if let Some(way) = &self.way {
+            let [url, bypass] = way.texts();
+            data.insert("proxy".to_owned(), url.into_bytes());
+            data.insert("no-proxy".to_owned(), bypass.into_bytes());
         }
         Ok(data)
     }

@@ -5,16 +5,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::agent::enroll::stored::within;
-use crate::manifests::LEADS;
+use crate::manifests::{AGENT, LEADS};
 
 /// For so long an API server may go on with a request whose sender has gone (its `--request-timeout`).
 pub(super) const LATE: Duration = Duration::from_mins(1);
@@ -98,5 +98,23 @@ pub(super) async fn mark(
     within(pods.patch_metadata(pod, &PatchParams::default(), &patch))
         .await
         .with_context(|| format!("label Pod {pod}"))?;
+    Ok(())
+}
+
+/// Takes the label away from each other Pod. The Service asks nobody whether a Pod is ready, so one whose node is gone, or that ends,
+/// would go on to get half of the connections.
+pub(super) async fn unmark_others(kube: &kube::Client, namespace: &str, pod: &str) -> Result<()> {
+    let pods = Api::<Pod>::namespaced(kube.clone(), namespace);
+    let selector = format!("app.kubernetes.io/name={AGENT},{LEADS}=true");
+    let marked = within(pods.list_metadata(&ListParams::default().labels(&selector)))
+        .await
+        .context("list the Pods with the label of the one that leads")?;
+    let names = marked.into_iter().filter_map(|pod| pod.metadata.name);
+    let never = CancellationToken::new();
+    for other in names.filter(|name| name != pod) {
+        info!(pod = other, "has the label of the Pod that leads still");
+        let unmarked = unmark(kube, namespace, &other, &never).await;
+        ensure!(unmarked, "take that label away from Pod {other}");
+    }
     Ok(())
 }

@@ -25,6 +25,8 @@ const LATER: Duration = Duration::from_secs(7);
 #[derive(Default)]
 struct Server {
     label: Option<String>,
+    /// Other Pods that have it.
+    others: Vec<String>,
     /// Whether the next write is served [`LATER`], and not answered before that.
     slow: bool,
     under_way: Vec<(Instant, Option<String>)>,
@@ -55,11 +57,33 @@ impl Server {
         }
         let labels = self.label.iter().map(|value| (LEADS, value));
         let labels: std::collections::BTreeMap<_, _> = labels.collect();
-        Some(json!({
-            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-            "metadata": {"name": POD, "labels": labels},
-        }))
+        let mut pod = metadata(POD);
+        pod["metadata"]["labels"] = json!(labels);
+        Some(pod)
     }
+
+    /// The Pods that have the label.
+    fn marked(&mut self) -> Value {
+        self.served();
+        let own = self.label.iter().map(|_| POD);
+        let names = own.chain(self.others.iter().map(String::as_str));
+        let items: Vec<Value> = names.map(metadata).collect();
+        json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
+        })
+    }
+
+    /// Another Pod loses it.
+    fn unmarked(&mut self, name: &str) -> Value {
+        self.others.retain(|other| other != name);
+        metadata(name)
+    }
+}
+
+fn metadata(name: &str) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": name},
+    })
 }
 
 type Shared = Arc<Mutex<Server>>;
@@ -69,17 +93,23 @@ fn client(server: &Shared) -> kube::Client {
     let service = service_fn(move |request: Request<Body>| {
         let server = Arc::clone(&server);
         async move {
-            let of_pod = request.uri().path().contains("/pods/");
+            let path = request.uri().path().to_owned();
             let method = request.method().clone();
             let body = request.into_body().collect_bytes().await.unwrap();
-            let answer = if of_pod {
-                let answer = server.lock().unwrap().answer(&method, &body);
-                match answer {
-                    Some(answer) => answer,
-                    None => return pending().await,
+            let pod = path.rsplit_once("/pods").map(|(_, name)| name);
+            let answer = match pod.map(|name| name.trim_matches('/')) {
+                Some("") => server.lock().unwrap().marked(),
+                Some(POD) => {
+                    let answer = server.lock().unwrap().answer(&method, &body);
+                    match answer {
+                        Some(answer) => answer,
+                        None => return pending().await,
+                    }
                 }
-            } else {
-                json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": GIT_SERVICE}})
+                Some(other) => server.lock().unwrap().unmarked(other),
+                None => {
+                    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": GIT_SERVICE}})
+                }
             };
             Ok::<_, BoxError>(Response::new(Body::from(answer.to_string().into_bytes())))
         }
@@ -182,4 +212,18 @@ async fn a_label_that_is_taken_away_late_is_given_again_to_the_pod_that_leads() 
         "{lacks:?}"
     );
     assert_eq!(lacks.last(), Some(&false));
+}
+
+/// A Pod whose node is gone keeps its label for as long as it is there, and so does one that ends.
+#[tokio::test(start_paused = true)]
+async fn the_pod_that_leads_takes_the_label_from_every_other_one() {
+    let server = Shared::default();
+    server.lock().unwrap().others = ["pod-b", "pod-c"].map(str::to_owned).to_vec();
+    let relay = relay(client(&server));
+    tokio::select! {
+        () = relay.keep() => {}
+        () = sleep(Duration::from_secs(1)) => {}
+    }
+    assert!(is_marked(&server));
+    assert_eq!(server.lock().unwrap().others, [""; 0]);
 }

@@ -1,33 +1,31 @@
 //! What an Application says of itself.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
 use super::fault::Class;
+use super::full;
 use super::health::works;
-use super::state::{History, Object, Observed, Probe};
+use super::state::{Object, Observed, Probe};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{
     JITTER, PROBED_AT, PROBED_FROM, RECONCILES, REFRESH, REPO_SERVER, SKIP,
 };
 use crate::bundle::{Kind, ObjectId};
-use crate::clock::{parse_rfc3339, rfc3339};
-use crate::keys::sha256_hex;
+use crate::clock::parse_rfc3339;
 use crate::wire::api::EngineKind;
 
 mod below;
+mod operation;
 
-pub use below::{SYNC_ERROR, at_work, trouble};
+pub use below::{SYNC_ERROR, at_work, is_pending, trouble};
+use operation::failed;
+pub(super) use operation::{STUCK, attempt, has_just_begun, is_trying, retried, tries};
+pub use operation::{reached, refused, stuck};
 
-/// An operation that has not got on for this long does not come to an end by itself.
-pub(super) const STUCK: Duration = Duration::minutes(10);
 /// Beyond its interval and jitter, a controller that works has looked again. One that could not fetch says nothing of that, nor of a
 /// look, for three minutes (`controller/state.go`, `repoErrorGracePeriod`), but does when it is asked.
 const SLACK: Duration = Duration::seconds(20);
-/// With which a failed try's message goes on where there will be another one.
-const AGAIN_AT: &str = ". Retrying attempt #";
-/// With which the message of another try begins.
-const ANEW: &str = "Retrying operation";
 /// Within so long a controller looks at each Application by itself.
 pub(super) const AGAIN: Duration = RECONCILES.saturating_add(JITTER).saturating_add(SLACK);
 /// A controller that has just started looks anew within so long.
@@ -201,7 +199,7 @@ pub fn is_stop(path: &str) -> bool {
     path.starts_with("/spec/syncPolicy/automated") || path == "/spec/source/targetRevision"
 }
 
-fn is_commit(revision: &str) -> bool {
+pub(super) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
@@ -233,151 +231,6 @@ pub fn unread_settings(root: &Object, now: OffsetDateTime) -> Option<&'static st
     )
 }
 
-/// What Argo CD itself was refused, by an operation's result on one of its objects.
-pub fn refused(operation: &Value) -> Option<String> {
-    let results = operation.pointer("/syncResult/resources")?.as_array()?;
-    let lines = results.iter().filter_map(|r| r.get("message")?.as_str());
-    let mut lines = lines.flat_map(str::lines);
-    let by_rights = |line: &&str| {
-        line.contains(" is forbidden: ") && line.contains(":argocd-application-controller\"")
-    };
-    lines
-        .find(by_rights)
-        .map(|line| line.chars().take(500).collect())
-}
-
-fn failed(root: &Object) -> Option<(Class, String)> {
-    let phase = root.text("/status/operationState/phase");
-    let message = root.text("/status/operationState/message");
-    (differs(&root.fields) && matches!(phase, "Failed" | "Error"))
-        .then(|| (Class::ApplyFailed, format!("operation {phase}: {message}")))
-}
-
-/// Why the last try of an operation failed that Argo CD tries again. Between two tries it is one that runs and has an end
-/// (`controller/appcontroller.go`, `processRequestedAppOperation`), and where there is no limit to them it never says more than that.
-pub(super) fn retried(root: &Object) -> Option<(Class, String)> {
-    let message = || failure(root.text("/status/operationState/message"));
-    (waits(&root.fields) && is_behind(root)).then(|| (Class::ApplyFailed, message()))
-}
-
-fn failure(message: &str) -> String {
-    format!("operation Failed: {}", lasting(message))
-}
-
-/// What a failed try says, but for when the next one begins: that is other words each time.
-fn lasting(message: &str) -> &str {
-    let said = message.split_once(AGAIN_AT);
-    said.map_or(message, |(said, _)| said)
-}
-
-/// Whether an operation is at work, so that it does not say whether it will fail as before.
-pub(super) fn is_trying(root: &Object) -> bool {
-    is_at_it(&root.fields) && is_behind(root)
-}
-
-fn is_at_it(fields: &Value) -> bool {
-    match text(fields, "/status/operationState/phase") {
-        "Running" => !waits(fields),
-        "Terminating" => true,
-        _ => false,
-    }
-}
-
-/// Whether a try has failed, and there will be another one (argo-cd, `controller/appcontroller.go`).
-fn waits(fields: &Value) -> bool {
-    let state = |field: &str| text(fields, &format!("/status/operationState/{field}"));
-    state("phase") == "Running" && !state("finishedAt").is_empty()
-}
-
-/// Whether the try that is under way has done nothing yet that it would tell of: an operation begins without a word, and its next try
-/// with these, or with what the one before said, as it was `told` then: of a long message the end is not kept.
-pub(super) fn has_just_begun(root: &Object, told: &str) -> bool {
-    let message = root.text("/status/operationState/message");
-    let anew = message.starts_with(ANEW) || message.contains(AGAIN_AT);
-    message.is_empty() || anew || failure(message) == told
-}
-
-/// How often an operation has been tried again, or will be.
-pub(super) fn tries(root: &Object) -> i64 {
-    root.number("/status/operationState/retryCount")
-}
-
-/// What tells a try of an operation from others.
-pub(super) fn attempt(root: &Object) -> String {
-    let began = root.text("/status/operationState/startedAt");
-    format!("{began} {}", tries(root))
-}
-
-/// Whether the cluster is not as the catalog has it, and nothing but an operation is at fault: what cannot be compared is not applied,
-/// and is told of by itself.
-fn is_behind(root: &Object) -> bool {
-    differs(&root.fields) && faults(root).next().is_none()
-}
-
-/// How far an operation has come, by all that an Application's status says of it and of what it applies; none = none runs.
-/// Waves and slow rollouts take their time, and show it there.
-pub fn reached(status: &Map<String, Value>) -> Option<String> {
-    let operation = status.get("operationState")?;
-    let at = |pointer: &str| operation.pointer(pointer).unwrap_or(&Value::Null);
-    let resources = status.get("resources").unwrap_or(&Value::Null);
-    let said = [
-        at("/startedAt"),
-        at("/message"),
-        at("/retryCount"),
-        at("/syncResult/resources"),
-        resources,
-    ];
-    let runs = *at("/phase") == json!("Running");
-    runs.then(|| sha256_hex(json!(said).to_string().as_bytes()))
-}
-
-fn is_at(root: &Object) -> Option<&str> {
-    let runs = root.text("/status/operationState/phase") == "Running";
-    runs.then(|| root.text("/status/operationState/reached"))
-}
-
-impl History {
-    /// Notes when the root's operation was last seen to get on.
-    pub(super) fn saw_operation(
-        &mut self,
-        now: OffsetDateTime,
-        install: &Install,
-        observed: &Observed,
-    ) {
-        let argocd = install.traits.kind == EngineKind::Argocd;
-        let root = observed.objects.get(&install.sync).filter(|_| argocd);
-        let reached = root.and_then(|root| is_at(root));
-        let known = self.operation.as_ref().map(|(known, _)| known.as_str());
-        if reached != known {
-            self.operation = reached.map(|reached| (reached.to_owned(), now));
-        }
-    }
-}
-
-/// An operation that goes on although it can no longer be of use.
-pub fn stuck(root: &Object, now: OffsetDateTime, history: &History) -> Option<String> {
-    let reached = is_at(root)?;
-    let state = |field: &str| root.text(&format!("/status/operationState/{field}"));
-    let tries = tries(root);
-    let old = state("operation/sync/revision");
-    let head = root.fields.get("status").map_or("", head);
-    if tries > 0 && !old.is_empty() && !head.is_empty() && old != head {
-        return Some(format!(
-            "the operation tries {old} again, for the {tries}th time; the head is {head}"
-        ));
-    }
-    let (known, since) = history.operation.as_ref()?;
-    let since = parse_rfc3339(state("startedAt"))?.max(*since);
-    (known == reached && now - since > STUCK).then(|| {
-        format!(
-            "an operation runs since {}, and has not got on since {}: {}",
-            state("startedAt"),
-            rfc3339(since),
-            state("message")
-        )
-    })
-}
-
 /// The class of a condition; none for one that is only a warning.
 pub(super) fn class(kind: &str, message: &str) -> Option<Class> {
     let has = |parts: &[&str]| parts.iter().any(|p| message.contains(p));
@@ -387,27 +240,32 @@ pub(super) fn class(kind: &str, message: &str) -> Option<Class> {
         {
             Class::RedisDown
         }
-        "ComparisonError" | "UnknownError" | "InvalidSpecError" if gave_up_on(message) => {
-            Class::KeyRevoked
-        }
-        "ComparisonError" | "UnknownError" | "InvalidSpecError" => compared(has),
+        "ComparisonError" | "UnknownError" | "InvalidSpecError" => compared(message),
         "SyncError" | "DeletionError" => Class::ApplyFailed,
         _ => return None,
     };
     Some(class)
 }
 
-/// Whether a Git host says, in place of a refusal, that it was shown too many keys that it does not take: where one try is all, the
-/// first of them is too many.
-pub(super) fn gave_up_on(message: &str) -> bool {
+/// Whether a Git host takes no key, in words that others begin with a large letter: OpenSSH, by which Argo CD fetches, names the ways to
+/// log in that are left (`Permission denied (publickey)`), which tells it from what a file system denies; and a host may say, in
+/// place of a refusal, that it was shown too many keys that it does not take: where one try is all, the first of them is too many.
+pub(super) fn refuses_key(message: &str) -> bool {
     let said = message.to_ascii_lowercase();
-    said.contains("too many authentication failures")
+    let words = ["permission denied (", "too many authentication failures"];
+    words.iter().any(|words| said.contains(words))
 }
 
-fn compared(has: impl Fn(&[&str]) -> bool) -> Class {
-    if has(&["knownhosts: key is unknown", "knownhosts: key mismatch"]) {
+fn compared(message: &str) -> Class {
+    let has = |parts: &[&str]| parts.iter().any(|p| message.contains(p));
+    if has(&[
+        "knownhosts: key is unknown",
+        "knownhosts: key mismatch",
+        // OpenSSH's.
+        "Host key verification failed",
+    ]) {
         Class::HostKeyMismatch
-    } else if has(&["unable to authenticate", "permission denied"]) {
+    } else if refuses_key(message) || has(&["unable to authenticate", "permission denied"]) {
         Class::KeyRevoked
     } else if has(&["server.secretkey"]) {
         Class::EngineSecretMissing
@@ -415,7 +273,7 @@ fn compared(has: impl Fn(&[&str]) -> bool) -> Class {
         Class::PathMissing
     } else if has(&["signature", "not signed", "GPG"]) {
         Class::SignatureFailed
-    } else if has(&["no space left"]) {
+    } else if full::says_so(message) {
         Class::ArtifactLost
     } else if has(&["code = Unavailable", "code = DeadlineExceeded"]) {
         Class::ArtifactUnreachable
@@ -427,6 +285,7 @@ fn compared(has: impl Fn(&[&str]) -> bool) -> Class {
         "i/o timeout",
         "connection refused",
         "failed to fetch",
+        "Failed to fetch",
         "failed to initialize repository",
     ]) {
         Class::GitUnreachable

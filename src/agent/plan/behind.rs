@@ -1,15 +1,24 @@
-//! What the catalog brought and has not come to the root's commit yet. For a moment that is no fault, and not well either: what a
+//! What the catalog brought and is not done with the root's commit yet. For a moment that is no fault, and not well either: what a
 //! commit breaks is tried only when the root has applied that.
 
 use time::{Duration, OffsetDateTime};
 
-use super::health;
-use super::state::{History, Observed};
+use super::state::{Child, History, Observed};
+use super::{argocd, health};
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
+use crate::wire::api::EngineKind;
+
+mod said;
+
+pub use said::{compared, is_pending};
 
 /// As long as one that fails has until that counts: what takes its time keeps nobody waiting for longer.
 const WAITS: Duration = Duration::seconds(60);
+/// An Application is not told of a commit: its controller looks for that by itself, within so long.
+const LOOKS: Duration = argocd::AGAIN;
+/// So long a commit of before is remembered.
+const KEPT: Duration = LOOKS;
 /// So many commits of before are remembered.
 const MAX_FORMER: usize = 8;
 
@@ -20,6 +29,8 @@ pub struct Followed {
     pub revision: String,
     /// Those of before that were left a moment ago, and when: oldest first.
     pub former: Vec<(String, OffsetDateTime)>,
+    /// Whether the root was seen before it had applied anything.
+    pub blank: bool,
 }
 
 impl Followed {
@@ -31,17 +42,22 @@ impl Followed {
 impl History {
     /// Notes what the root has applied, and when it left what was before.
     pub fn saw_revision(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
-        let Followed { revision, former } = &mut self.followed;
-        former.retain(|(_, left)| now - *left < WAITS);
+        let Followed {
+            revision,
+            former,
+            blank,
+        } = &mut self.followed;
+        former.retain(|(_, left)| now - *left < KEPT);
         let Some(applied) = health::revision(install, observed) else {
+            *blank |= revision.is_empty() && is_blank(install, observed);
             return;
         };
         if applied == *revision {
             return;
         }
         let before = std::mem::replace(revision, applied);
-        // An agent that has just begun knows of no commit that is new.
-        if before.is_empty() {
+        // An agent that has just begun knows of no commit that is new, but for the first one of an adoption.
+        if !std::mem::take(blank) && before.is_empty() {
             return;
         }
         if former.len() >= MAX_FORMER {
@@ -51,26 +67,63 @@ impl History {
     }
 }
 
-/// Each that has not tried yet what the root applied, and until when it is waited for. What fails says so itself.
+/// Whether the root is there, and has not applied anything as far as it says.
+fn is_blank(install: &Install, observed: &Observed) -> bool {
+    let applied = match install.traits.kind {
+        EngineKind::Flux => "/status/lastAppliedRevision",
+        EngineKind::Argocd => "/status/operationState/phase",
+    };
+    let root = observed.objects.get(&install.sync);
+    root.is_some_and(|root| root.text(applied).is_empty())
+}
+
+/// Each that is not done yet with what the root applied, and until when it is waited for. What fails says so itself.
 pub fn behind<'a>(
     now: OffsetDateTime,
     observed: &'a Observed,
     history: &'a History,
 ) -> impl Iterator<Item = (&'a ObjectId, OffsetDateTime)> {
-    let Followed { revision, former } = &history.followed;
+    let Followed {
+        revision,
+        former,
+        blank: _,
+    } = &history.followed;
     observed.children.iter().filter_map(move |(id, child)| {
-        // Of others it is not known what they tried.
-        let tries = !child.fate.dying && !child.suspended;
-        let follows = id.kind == Kind::Kustomization && tries;
-        if !follows || child.trouble.is_some() || child.tried == *revision {
+        if child.fate.dying || child.suspended || child.trouble.is_some() {
             return None;
         }
+        let limit = limit(id.kind)?;
         // One that is new has tried nothing; one of another source never tried what the root had before.
+        let tried = |revision: &str| has_tried(id.kind, child, revision);
+        let anew = child.pending || tried("");
+        if !anew && tried(revision) {
+            return None;
+        }
         let mut former = former.iter().rev();
-        let (_, left) = former.find(|(had, _)| child.tried.is_empty() || *had == child.tried)?;
-        let until = *left + WAITS;
+        let (_, left) = former.find(|(had, _)| anew || tried(had))?;
+        let until = *left + limit;
         (until > now).then_some((id, until))
     })
+}
+
+/// How long one of a kind is waited for. Of others it is not known how far they are.
+fn limit(kind: Kind) -> Option<Duration> {
+    match kind {
+        Kind::Kustomization | Kind::HelmRelease => Some(WAITS),
+        Kind::Application => Some(LOOKS),
+        _ => None,
+    }
+}
+
+/// Whether one of a kind tried this revision; by the empty one, whether it tried none yet.
+fn has_tried(kind: Kind, child: &Child, revision: &str) -> bool {
+    match kind {
+        // Of several sources it names one each.
+        Kind::Application => child.tried.split(',').any(|one| one == revision),
+        // It names the version of its chart, and no commit.
+        Kind::HelmRelease => false,
+        _ => child.tried == revision,
+    }
 }
 
 /// When the last of them is not waited for any more; none = there is none.
@@ -84,10 +137,10 @@ pub(super) fn until(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use super::*;
-    use crate::agent::plan::state::Child;
     use crate::agent::plan::tests::Cluster;
 
     const OLD: &str = "main@sha1:1";
@@ -102,7 +155,7 @@ mod tests {
         let mut cluster = Cluster::working();
         cluster.history.followed = Followed {
             revision: OLD.to_owned(),
-            former: Vec::new(),
+            ..Followed::default()
         };
         for root in [cluster.install.source.clone(), cluster.install.sync.clone()] {
             let status = &mut cluster.objects.get_mut(&root).unwrap().fields["status"];
@@ -145,6 +198,83 @@ mod tests {
         assert_eq!(waited(0), both);
         assert_eq!(waited(59), both);
         assert_eq!(waited(60), [], "it takes its time, say");
+    }
+
+    /// What the root has just applied may be of another kind, or be done by others.
+    #[test]
+    fn applications_and_releases_are_waited_for_as_well() {
+        let (cluster, mut observed) = pushed(&[]);
+        let (app, release) = (Kind::Application, Kind::HelmRelease);
+        let [one_late, all_there] = [OLD, NEW].map(|commit| format!("1.2.3,{commit}"));
+        let mut children = BTreeMap::new();
+        for (kind, name, tried, pending) in [
+            (app, "late", OLD, false),
+            (app, "one of its sources is late", one_late.as_str(), false),
+            (app, "new", "", false),
+            (app, "at work", NEW, true),
+            (app, "there", NEW, false),
+            (
+                app,
+                "all of its sources are there",
+                all_there.as_str(),
+                false,
+            ),
+            (app, "of another source", "7", false),
+            (release, "at work", "", true),
+            (release, "done", "", false),
+            (Kind::Kustomization, "has another spec", NEW, true),
+            (Kind::ApplicationSet, "of any source", "", false),
+        ] {
+            let tried = tried.to_owned();
+            let child = Child {
+                tried,
+                pending,
+                ..Child::default()
+            };
+            children.insert(ObjectId::new(kind, "apps", name), child);
+        }
+        observed.children = Arc::new(children);
+        let waited = |after: i64| {
+            let now = cluster.now + Duration::seconds(after);
+            let all = behind(now, &observed, &cluster.history);
+            all.map(|(id, until)| (id.clone(), until))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let of = |kind: Kind, name: &str, limit: Duration| {
+            let id = ObjectId::new(kind, "apps", name);
+            (id, cluster.now + limit)
+        };
+        let apps = ["late", "one of its sources is late", "new", "at work"];
+        let apps = apps.map(|name| of(app, name, LOOKS));
+        let short = [
+            of(release, "at work", WAITS),
+            of(Kind::Kustomization, "has another spec", WAITS),
+        ];
+        let all: BTreeMap<_, _> = apps.iter().chain(&short).cloned().collect();
+        assert_eq!(waited(0), all);
+        assert_eq!(waited(60), BTreeMap::from(apps));
+        assert_eq!(waited(LOOKS.whole_seconds()), BTreeMap::new());
+    }
+
+    /// Of an adoption: nothing of what it brings has been tried then.
+    #[test]
+    fn what_the_first_revision_brings_is_waited_for_by_who_saw_the_root_before_it() {
+        let (mut cluster, mut observed) = pushed(&[("new", ""), ("there before", OLD)]);
+        let (now, install) = (cluster.now, cluster.install.clone());
+        let applies = observed.objects[&install.sync].clone();
+        cluster.history.followed = Followed::default();
+        for revision in ["", NEW] {
+            let mut root = applies.as_ref().clone();
+            root.fields["status"]["lastAppliedRevision"] = revision.into();
+            observed
+                .objects
+                .insert(install.sync.clone(), Arc::new(root));
+            cluster.history.saw_revision(now, &install, &observed);
+            let mut all = behind(now, &observed, &cluster.history);
+            let first = all.next().map(|(id, until)| (id.clone(), until));
+            let expected = (!revision.is_empty()).then(|| (id("new"), now + WAITS));
+            assert_eq!((first, all.next()), (expected, None));
+        }
     }
 
     #[test]
@@ -196,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_commits_are_remembered_and_those_for_a_minute() {
+    fn only_the_last_commits_are_remembered_and_those_for_a_while() {
         let (mut cluster, mut observed) = pushed(&[("late", OLD)]);
         let (now, install) = (cluster.now, cluster.install.clone());
         for n in 3..20 {
@@ -211,7 +341,7 @@ mod tests {
         }
         let former = |history: &History| history.followed.former.len();
         assert_eq!(former(&cluster.history), MAX_FORMER);
-        let later = now + WAITS;
+        let later = now + KEPT;
         cluster.history.saw_revision(later, &install, &observed);
         assert_eq!(former(&cluster.history), 0);
     }

@@ -23,6 +23,7 @@ mod left;
 pub mod missed;
 
 pub use fate::Fate;
+pub(super) use fate::ready;
 use fate::{prunes, taken};
 
 /// So many within [`TOGETHER`] are no single wish.

@@ -5,10 +5,11 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::fault::Class;
 use super::health::works;
 use super::latent::is_network;
 use super::state::{History, Observed};
-use super::undecodable::duration;
+use super::undecodable::{self, duration};
 use super::{ownership, project, shard};
 use crate::agent::engine::{Install, flux};
 use crate::bundle::{Kind, ObjectId};
@@ -247,9 +248,14 @@ impl History {
         }
     }
 
-    /// Notes when the controller had no worker left, for until then it could not answer, since when each workload does not
-    /// work, how often its Pods failed, what the root applied, and since when each answer is owed.
+    /// Notes when the controller had no worker left, for until then it could not answer, what only controllers of shards cannot
+    /// read, since when each workload does not work, how often its Pods failed, what the root applied, and since when each answer is owed.
     pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
+        let is_told = |id: &&ObjectId| {
+            let past = self.faults.get(&(Class::UndecodableObject, (*id).clone()));
+            past.is_some_and(|past| past.since.is_some())
+        };
+        self.apart = undecodable::apart(observed, self.apart.iter().filter(is_told));
         let live = |id: &ObjectId| observed.objects.get(id);
         let down = install
             .workloads()

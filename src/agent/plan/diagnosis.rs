@@ -170,6 +170,7 @@ fn group(
         Some(_) => Verdict::No,
     };
     let bad = ids.iter().find(|id| live(id).is_some_and(|l| !good(l)));
+    let bad = bad.copied();
     let finding = ripe(moment).find(|f| ids.contains(&&f.object) && !missing.contains(&&f.object));
     let works = match (finding.is_some() || bad.is_some(), exists) {
         (true, _) => Verdict::No,
@@ -191,7 +192,7 @@ fn group(
     let missing = exists == Verdict::No;
     let wrong = missing || works == Verdict::No;
     let fix = match finding {
-        None if wrong => unnamed(moment, ids, missing),
+        None if wrong => unnamed(moment, ids, bad.as_slice(), missing),
         finding => fix(moment, finding, wrong),
     };
     Component {
@@ -234,7 +235,7 @@ fn workload(moment: &Moment<'_>, id: &ObjectId) -> Component {
     } else if row.fresh == Verdict::No && row.fix.is_empty() {
         let lease = led.map(|l| rfc3339(l.renewed)).unwrap_or_default();
         row.found = format!("its Lease was renewed last at {lease}");
-        row.fix = mending(moment);
+        row.fix = mended(moment, &[id], false);
     }
     row
 }
@@ -269,7 +270,7 @@ fn follows(moment: &Moment<'_>, id: &ObjectId) -> Component {
         row.found = at + &asked;
     }
     if row.fresh == Verdict::No && row.fix.is_empty() {
-        row.fix = mending(moment);
+        row.fix = answered(moment, id);
     }
     row
 }
@@ -340,38 +341,46 @@ fn told(finding: &Finding) -> String {
 
 /// The next action: what the class says, else that it is being mended.
 fn fix(moment: &Moment<'_>, finding: Option<&Finding>, wrong: bool) -> String {
-    match finding.map(|f| f.class.advice()) {
+    match finding {
         _ if !wrong => String::new(),
-        Some(advice) if !advice.is_empty() => advice.to_owned(),
-        _ => mending(moment),
+        Some(f) if !f.class.advice().is_empty() => f.class.advice().to_owned(),
+        Some(f) if f.class == Class::QueueWedged => answered(moment, &f.object),
+        // No window of one object holds the guard back.
+        Some(f) if !find::dies(f) => mended(moment, &[&f.object], false),
+        _ => mended(moment, &[], false),
     }
 }
 
-fn mending(moment: &Moment<'_>) -> String {
-    mended(moment, false)
+/// The same of what its controller does not answer for: that is restarted.
+fn answered(moment: &Moment<'_>, id: &ObjectId) -> String {
+    mended(moment, &[id, &moment.install.controller(id)], false)
 }
 
 /// That it is being mended, or what keeps it from that.
-fn mended(moment: &Moment<'_>, missing: bool) -> String {
-    let kept = outlook::held_back(moment.now, moment.install, moment.plan.mode, missing);
-    kept.unwrap_or_else(|| {
+fn mended(moment: &Moment<'_>, of: &[&ObjectId], missing: bool) -> String {
+    kept(moment, of, missing).unwrap_or_else(|| {
         let cluster = &moment.install.cluster;
         format!("it is being mended; see: linesman heal list {cluster}")
     })
 }
 
-/// The next action for objects with no fault that counts: no heal tells of one that is too young.
-fn unnamed(moment: &Moment<'_>, ids: &[&ObjectId], missing: bool) -> String {
-    let mode = moment.plan.mode;
-    if outlook::held_back(moment.now, moment.install, mode, missing).is_some() {
-        return mended(moment, missing);
+fn kept(moment: &Moment<'_>, of: &[&ObjectId], missing: bool) -> Option<String> {
+    let known = (moment.observed, moment.plan.mode);
+    outlook::held_back(moment.now, moment.install, known, (of, missing))
+}
+
+/// The next action for objects with no fault that counts, of which `bad` are not as they have to be: no heal tells of one that is too
+/// young.
+fn unnamed(moment: &Moment<'_>, ids: &[&ObjectId], bad: &[&ObjectId], missing: bool) -> String {
+    if let Some(kept) = kept(moment, bad, missing) {
+        return kept;
     }
     let found = moment.plan.findings.iter();
     let of_these = found.filter(|f| ids.contains(&&f.object));
     let times = of_these.map(|f| (outlook::counts_at(moment.now, moment.history, f), f));
     match times.min_by_key(|(at, _)| *at) {
         Some((at, finding)) if at > moment.now => outlook::awaited(finding, at),
-        _ => mended(moment, missing),
+        _ => mended(moment, bad, missing),
     }
 }
 

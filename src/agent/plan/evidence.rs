@@ -2,11 +2,11 @@
 //! nothing. No word of it changes by the mere passing of time, or each plan would have something new to tell.
 
 use serde_json::Value;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::fault::Class;
 use super::find::Finding;
-use super::health::works;
+use super::health::{HANDED, works};
 use super::state::{HostKeys, Lease, MetKey, Observed, Pod};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::REPO_SERVER;
@@ -14,8 +14,6 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::wire::api::EngineKind;
 
-/// A Lease is renewed every 5 s, and another Pod's after 35 s.
-const LED: Duration = Duration::seconds(35);
 /// As many of a kind are named.
 const NAMED: usize = 5;
 /// How a try of a Kustomization failed that it keeps the outcome of (kustomize-controller, `reconcile`).
@@ -57,7 +55,7 @@ fn led(lease: &Lease) -> String {
     } = lease;
     if holder.is_empty() {
         format!("the Lease was given back at {}", rfc3339(*renewed))
-    } else if lease.seen - *renewed <= LED {
+    } else if lease.seen - *renewed <= HANDED {
         format!("Pod {holder} renews the Lease")
     } else {
         let at = rfc3339(*renewed);

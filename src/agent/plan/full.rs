@@ -19,12 +19,12 @@ use crate::bundle::{Kind, ObjectId};
 pub(super) const PATIENCE: Duration = Duration::seconds(60);
 /// An attempt of longer ago is one against another fault.
 const EPISODE: Duration = Duration::minutes(15);
-/// In the words of the operating system.
+/// In the words of the operating system, which Go begins with a small letter, and `git` with a large one.
 const FULL: &str = "no space left";
 
 /// Whether this says that a volume is full.
 pub(super) fn says_so(message: &str) -> bool {
-    message.contains(FULL)
+    message.to_ascii_lowercase().contains(FULL)
 }
 
 /// The step against it: the question first, another Pod where the answer was the same.

@@ -25,8 +25,8 @@ const SLOW: Duration = Duration::seconds(330);
 /// A controller whose Lease was renewed so long ago is alive: it renews that every few seconds, and the Leases are listed every 66 s.
 pub(super) const ALIVE: Duration = Duration::minutes(3);
 
-/// A Lease that is not renewed any more is given to another after so long.
-const HANDED: Duration = Duration::seconds(35);
+/// A Lease that is not renewed any more is given to another after so long; it is renewed every 5 s.
+pub(super) const HANDED: Duration = Duration::seconds(35);
 
 /// Available at the generation that was asked for.
 pub fn works(deployment: &Object) -> bool {

@@ -65,7 +65,8 @@ impl History {
                 times.retain(|at| now - *at < Duration::hours(1));
             }
         }
-        let blinds = |f: &Finding| f.class == Class::UndecodableObject;
+        let blinds =
+            |f: &Finding| f.class == Class::UndecodableObject && !self.apart.contains(&f.object);
         self.blinded = if plan.findings.iter().any(blinds) {
             Some(now)
         } else {

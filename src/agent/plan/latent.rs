@@ -233,9 +233,11 @@ pub(super) fn is_network(message: &str) -> bool {
         "server misbehaving",
         "context deadline exceeded",
         // gRPC's own word for it, which goes with others too.
-        "code = DeadlineExceeded",
+        "code = deadlineexceeded",
     ];
-    SIGNS.iter().any(|sign| message.contains(sign))
+    // Go begins them with a small letter, and `git` and OpenSSH, by which Argo CD fetches, with a large one.
+    let said = message.to_ascii_lowercase();
+    SIGNS.iter().any(|sign| said.contains(sign))
 }
 
 /// A Lease that nobody renews and nobody takes, or that comes from the future.

@@ -4,10 +4,11 @@ use time::OffsetDateTime;
 
 use super::fault::Budget;
 use super::find::Finding;
-use super::state::History;
-use super::window::{End, Window, careful};
+use super::state::{History, Observed};
+use super::window::{End, MAINTENANCE, Window, careful, open_until};
 use super::{Class, Mode};
 use crate::agent::engine::Install;
+use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
 
 /// From when on a finding counts.
@@ -16,16 +17,22 @@ pub fn counts_at(now: OffsetDateTime, history: &History, finding: &Finding) -> O
     past.and_then(|past| past.since).unwrap_or(now) + finding.class.debounce()
 }
 
-/// Why nothing is mended, and who changes that; none = it is. `missing` = what is wrong is that something is not there.
+/// Why nothing is mended, and who changes that; none = it is. `of` = what would be written to, `missing` = what is wrong is that
+/// something is not there.
 pub fn held_back(
     now: OffsetDateTime,
     install: &Install,
-    mode: Mode,
-    missing: bool,
+    (observed, mode): (&Observed, Mode),
+    (of, missing): (&[&ObjectId], bool),
 ) -> Option<String> {
+    let own = own_window(now, observed, of);
     match mode {
         Mode::Paused(window) => {
             let Window { end, by } = window;
+            // The one that lasts longest is in force.
+            if let Some((_, said)) = own.filter(|(own, _)| *own > end) {
+                return Some(said);
+            }
             let remedy = window.remedy(&install.cluster);
             Some(match end {
                 End::At(_) => format!("nothing is mended {end}, by {by}; {remedy}"),
@@ -38,11 +45,27 @@ pub fn held_back(
                 "nothing is mended: somebody else manages the engine; {advice}"
             ))
         }
-        Mode::Act | Mode::Learning if missing => None,
-        Mode::Act | Mode::Learning => careful(now, &install.policy).map(|_| {
-            "only what is missing is put back: condition SafeHealsOnly says why".to_owned()
-        }),
+        Mode::Act | Mode::Learning => match own {
+            Some((_, said)) => Some(said),
+            None if missing => None,
+            None => careful(now, &install.policy).map(|_| {
+                "only what is missing is put back: condition SafeHealsOnly says why".to_owned()
+            }),
+        },
     }
+}
+
+/// The window that is open on one of these objects alone, and what is said of it.
+fn own_window(now: OffsetDateTime, observed: &Observed, of: &[&ObjectId]) -> Option<(End, String)> {
+    let open = of
+        .iter()
+        .filter_map(|id| Some((open_until(now, observed, id)?, *id)));
+    let (at, id) = open.max()?;
+    let end = End::At(at);
+    let said = format!(
+        "it is not mended {end}, by annotation {MAINTENANCE} on {id}; end it: take that annotation off"
+    );
+    Some((end, said))
 }
 
 /// What becomes of one that does not count yet.
@@ -54,18 +77,19 @@ pub fn awaited(finding: &Finding, at: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use time::Duration;
 
     use super::*;
     use crate::agent::gate::policy::{Heal, Mending};
-    use crate::agent::plan::tests::{install, start};
+    use crate::agent::plan::tests::{Cluster, deployment, install, start};
     use crate::agent::plan::window::By;
-    use crate::bundle::{Kind, ObjectId};
 
     /// The word of a colleague's window is what is looked for in the night, not that all is being mended.
     #[test]
     fn what_keeps_a_fault_from_being_mended_is_named_with_the_way_out() {
         let (mut install, now) = (install(), start());
+        let seen = Observed::default();
         let end = now + Duration::minutes(5);
         let until = |by| {
             let end = End::At(end);
@@ -85,7 +109,7 @@ mod tests {
             Class::ForeignManager.advice()
         );
         for missing in [false, true] {
-            let told = |mode| held_back(now, &install, mode, missing);
+            let told = |mode| held_back(now, &install, (&seen, mode), (&[], missing));
             assert_eq!(told(until(By::Hub)).as_ref(), Some(&resume));
             assert_eq!(told(off).as_deref(), Some(owner));
             assert_eq!(told(Mode::ObserveOnly).as_ref(), Some(&other));
@@ -95,14 +119,55 @@ mod tests {
             heal: Heal::Safe,
             paused_until: None,
         });
-        let told = |missing| held_back(now, &install, Mode::Act, missing);
+        let told = |missing| held_back(now, &install, (&seen, Mode::Act), (&[], missing));
         let safe = "only what is missing is put back: condition SafeHealsOnly says why";
         assert_eq!((told(false).as_deref(), told(true)), (Some(safe), None));
     }
 
+    /// W24: of its window and that of all the later end counts.
+    #[test]
+    fn a_window_on_one_object_is_named_for_that_object_alone() {
+        let mut cluster = Cluster::working();
+        let [here, other] = ["source-controller", "kustomize-controller"].map(deployment);
+        let now = cluster.now;
+        let at = |minutes| now + Duration::minutes(minutes);
+        let live = cluster.objects.get_mut(&here).unwrap();
+        live.fields["metadata"]["annotations"][MAINTENANCE] = json!(rfc3339(at(10)));
+        let (install, seen) = (&cluster.install, cluster.observed());
+        let paused = |minutes| {
+            let end = End::At(at(minutes));
+            Mode::Paused(Window { end, by: By::Hub })
+        };
+        let own = format!(
+            "it is not mended until {}, by annotation linesman.dev/maintenance-until on {here}; end it: take that \
+             annotation off",
+            rfc3339(at(10))
+        );
+        let hubs = |minutes| {
+            let end = rfc3339(at(minutes));
+            format!(
+                "nothing is mended until {end}, by the hub; end it: linesman cluster resume eu1"
+            )
+        };
+        for (mode, of, expected) in [
+            (Mode::Act, vec![&here], Some(own.clone())),
+            (Mode::Act, vec![&other, &here], Some(own.clone())),
+            (Mode::Act, vec![&other], None),
+            (Mode::Act, vec![], None),
+            (paused(9), vec![&here], Some(own.clone())),
+            (paused(9), vec![&other], Some(hubs(9))),
+            (paused(11), vec![&here], Some(hubs(11))),
+        ] {
+            let told = held_back(now, install, (&seen, mode), (&of, false));
+            assert_eq!(told, expected, "{mode:?} {of:?}");
+        }
+        let over = held_back(at(10), install, (&seen, Mode::Act), (&[&here], false));
+        assert_eq!(over, None);
+    }
+
     #[test]
     fn what_does_not_count_yet_is_told_with_the_time_from_which_it_does() {
-        let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+        let id = deployment("source-controller");
         let (now, mut history) = (start(), History::default());
         let told = |history: &History, class, reported| {
             let finding = Finding {

@@ -29,9 +29,7 @@ pub fn taken<'a>(install: &'a Install, observed: &Observed) -> Cow<'a, Install> 
         is_gits && install.may_be_gits(id)
     });
     let taken: Vec<ObjectId> = taken.map(|(id, _)| id.clone()).collect();
-    let back = install.wanted.iter();
-    let back = back.filter(|(id, wanted)| quarantine::is_back(install, observed, (id, wanted)));
-    let back: Vec<ObjectId> = back.map(|(id, _)| id.clone()).collect();
+    let back = quarantine::regained(install, observed);
     if taken.is_empty() && back.is_empty() {
         return Cow::Borrowed(install);
     }

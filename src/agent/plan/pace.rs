@@ -124,6 +124,21 @@ pub fn spends(class: Class, attempts: &[OffsetDateTime], now: OffsetDateTime) ->
     }
 }
 
+/// Takes in that somebody did at an object once more what comes to nothing. Whether people are told of it: at first each time, and less
+/// often while it goes on.
+pub fn tells(history: &mut History, object: &ObjectId, now: OffsetDateTime) -> bool {
+    history.told.retain(|_, times| {
+        times.retain(|at| now - *at < Duration::hours(1));
+        !times.is_empty()
+    });
+    let times = history.told.entry(object.clone()).or_default();
+    let due = once_more(times, now).is_none_or(|at| at <= now);
+    if due {
+        times.push(now);
+    }
+    due
+}
+
 fn within(attempts: &[OffsetDateTime], window: Duration, now: OffsetDateTime) -> usize {
     attempts.iter().filter(|at| now - **at < window).count()
 }

@@ -38,7 +38,7 @@ mod waits;
 
 pub use brings::{Brings, inventoried, is_near, lister};
 pub use dropped::{LetGo, let_go};
-pub use forsaken::{is_back, is_forsaken, unmarked};
+pub use forsaken::{is_forsaken, may_be_ours, regained, unmarked};
 pub use harm::{broken, harms, spoilt, unsettled};
 pub use lift::lifts;
 pub use removed::{has_removed, is_at_work, is_under_way, removed};

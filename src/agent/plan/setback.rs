@@ -63,6 +63,7 @@ impl History {
             ran_beside: _,
             adopted: _,
             ailing: _,
+            apart: _,
             before: _,
             last_write,
             host_keys,
@@ -81,6 +82,7 @@ impl History {
             down,
             vain,
             kept,
+            told,
             complaints,
             silent,
             exits,
@@ -106,6 +108,7 @@ impl History {
             .chain(without.values_mut())
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
+            .chain(told.values_mut().flatten())
             .chain(kept.values_mut().flat_map(|(_, times)| times))
             .chain(saved.values_mut().flatten().flat_map(Saved::times))
             .chain(complaints.values_mut().filter_map(Complaint::time))

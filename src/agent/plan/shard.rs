@@ -7,18 +7,15 @@ use std::num::NonZeroU64;
 
 use kube::core::DynamicObject;
 use serde_json::Value;
-use time::{Duration, OffsetDateTime};
 
-use super::project::{lease_of, led_by};
-use super::state::{Lease, Observed};
+use super::project::lease_of;
+use super::state::{Lease, Object, Observed};
 use crate::bundle::ObjectId;
 
 /// The label that names an object's shard. No other one is kept of the objects, so one in a selector leaves nothing out.
 const KEY: &str = "sharding.fluxcd.io/key";
 /// fluxcd/pkg, `runtime/controller/watch.go`.
 const SELECTOR: &str = "--watch-label-selector";
-/// So long a Lease of Flux' stands for a Pod that no longer renews it.
-const STANDS: Duration = Duration::seconds(35);
 /// A controller's own container; there may be others beside it.
 const CONTAINER: &str = "manager";
 
@@ -43,42 +40,49 @@ impl Shard {
 
     /// Whether a controller with this selector may look at the object; with none it looks at all of them.
     pub(super) fn is_seen_with(self, selector: Option<&str>) -> bool {
-        let Some(selector) = selector else {
-            return true;
-        };
-        let mut within = false;
-        let ends = |c: char| {
-            within = c == '(' || within && c != ')';
-            c == ',' && !within
-        };
-        let mut requirements = selector.split(ends);
-        requirements.all(|one| self.meets(one.trim()))
+        let has =
+            |name: Option<&str>| name.map_or_else(|| self.0.is_some(), |n| self == Self::named(n));
+        let of = |key: &str, name: Option<&str>| (key == KEY).then(|| has(name));
+        selector.is_none_or(|selector| selects(selector, &of))
     }
+}
 
-    /// Whether it meets one requirement of a selector, as far as that is about shards (apimachinery, `labels.Parse`).
-    fn meets(self, requirement: &str) -> bool {
-        let is = |name: &str| self == Self::named(name.trim());
-        if let Some(key) = requirement.strip_prefix('!') {
-            return key.trim() != KEY || self.0.is_none();
-        }
-        if let Some((key, name)) = requirement.split_once("!=") {
-            return key.trim() != KEY || !is(name);
-        }
-        if let Some((key, name)) = requirement.split_once('=') {
-            return key.trim() != KEY || is(name.strip_prefix('=').unwrap_or(name));
-        }
-        let end = requirement.find(|c: char| c.is_whitespace() || c == '(');
-        let (key, set) = requirement.split_at(end.unwrap_or(requirement.len()));
-        if key != KEY {
-            return true;
-        }
-        let set = set.trim();
-        let holds = |names: &str| names.trim().trim_matches(['(', ')']).split(',').any(is);
-        match (set.strip_prefix("notin"), set.strip_prefix("in")) {
-            (Some(names), _) => !holds(names),
-            (None, Some(names)) => holds(names),
-            (None, None) => self.0.is_some(),
-        }
+/// What there is to know of an object's labels: whether it has one of this key, or with this value; none where nobody knows.
+type Has<'a> = &'a dyn Fn(&str, Option<&str>) -> Option<bool>;
+
+/// Whether a label selector's text selects an object (apimachinery, `labels.Parse`). What is not known leaves nothing out.
+fn selects(selector: &str, has: Has<'_>) -> bool {
+    let mut within = false;
+    let ends = |c: char| {
+        within = c == '(' || within && c != ')';
+        c == ',' && !within
+    };
+    let mut requirements = selector.split(ends);
+    requirements.all(|one| meets(one.trim(), has))
+}
+
+fn meets(requirement: &str, has: Has<'_>) -> bool {
+    let is = |key: &str, value: &str| has(key.trim(), Some(value.trim()));
+    if let Some(key) = requirement.strip_prefix('!') {
+        return has(key.trim(), None) != Some(true);
+    }
+    if let Some((key, value)) = requirement.split_once("!=") {
+        return is(key, value) != Some(true);
+    }
+    if let Some((key, value)) = requirement.split_once('=') {
+        return is(key, value.strip_prefix('=').unwrap_or(value)) != Some(false);
+    }
+    let end = requirement.find(|c: char| c.is_whitespace() || c == '(');
+    let (key, set) = requirement.split_at(end.unwrap_or(requirement.len()));
+    let set = set.trim();
+    let holds = |values: &str| {
+        let mut values = values.trim().trim_matches(['(', ')']).split(',');
+        has(key, None).map(|_| values.any(|value| is(key, value) == Some(true)))
+    };
+    match (set.strip_prefix("notin"), set.strip_prefix("in")) {
+        (Some(values), _) => holds(values) != Some(true),
+        (None, Some(values)) => holds(values) != Some(false),
+        (None, None) => has(key, None) != Some(false),
     }
 }
 
@@ -93,14 +97,14 @@ impl Observed {
         self.leases.get(&self.lease_name(controller))
     }
 
-    /// Whether another Pod of a controller, which is no more or ends, led by another of its Leases at that time. With new arguments
-    /// the Lease has another name, so the new Pod waits for nobody. Leases of shards are of Pods that live.
-    pub(super) fn was_led_beside(&self, controller: &ObjectId, at: OffsetDateTime) -> bool {
-        let own = self.lease_name(controller);
-        let is_other = |name: &str| name != own && led_by(name) == Some(controller.name.as_str());
-        let lives = |lease: &Lease| self.pods.get(&lease.holder).is_some_and(|p| !p.deleting);
-        let mut others = self.leases.iter().filter(|(name, _)| is_other(name));
-        others.any(|(_, lease)| !lives(lease) && at - lease.renewed <= STANDS)
+    /// Whether a controller as it is now hears of an object, as far as its selector goes.
+    pub(super) fn is_selected(&self, controller: &ObjectId, object: &Object) -> bool {
+        let labels = object.fields.pointer("/metadata/labels");
+        let has = |key: &str, value: Option<&str>| {
+            let label = labels.and_then(|all| all.get(key));
+            Some(label.is_some_and(|label| value.is_none_or(|value| label == value)))
+        };
+        selector_of(self, controller).is_none_or(|selector| selects(selector, &has))
     }
 }
 

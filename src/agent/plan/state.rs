@@ -162,8 +162,10 @@ pub struct Child {
     pub owner: Option<Arc<Owner>>,
     /// What a Kustomization says of them.
     pub brings: Option<Arc<Brings>>,
-    /// The revision that a Kustomization tried last.
+    /// The revision that a Kustomization tried last, or that an Application was compared with: one of each source, with commas.
     pub tried: String,
+    /// It has not come to an end with what it is told to be now.
+    pub pending: bool,
     /// It is told to stand still, and tries nothing.
     pub suspended: bool,
     /// What there is to know of one that cannot be read, or could not be.

@@ -4,13 +4,16 @@
 //! Only its log says so, and names no object. The fields by which the API server lets one through are known: a duration
 //! is checked there by a pattern, which knows no bounds.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 use time::Duration;
 
 use super::fault::Class;
 use super::find::Finding;
+use super::shard;
 use super::state::{Child, Observed};
-use crate::agent::engine::Install;
+use crate::agent::engine::{Install, flux};
 use crate::bundle::{Kind, ObjectId};
 
 pub mod aside;
@@ -72,15 +75,51 @@ pub(super) fn finding(
     Some(finding)
 }
 
-/// Whether what a controller should know of this kind does not reach it.
+/// Whether what the install's controller should know of this kind does not reach it.
 pub(super) fn blinds(observed: &Observed, kind: Kind) -> bool {
-    // Who applies reads the sources, too.
-    let reads = |id: &ObjectId| id.kind == kind || id.kind.is_source();
-    let mut read = observed.children.iter().filter(|(id, _)| reads(id));
-    read.any(|(_, child)| {
+    let selector = selector(observed, kind);
+    unread(observed).any(|(id, child)| {
+        let own = id.kind == kind || kind.is_source() && id.kind.is_source();
+        if own {
+            child.shard.is_seen_with(selector)
+        } else {
+            // Who applies reads the sources, too, and selects none of them (`ByObject` of its cache).
+            id.kind.is_source()
+        }
+    })
+}
+
+/// Those that cannot be read and that blind none of the install's controllers: they are of a shard with controllers of its own. Of the
+/// `former` ones, what can be read by now or is gone was apart to its end.
+pub(super) fn apart<'a>(
+    observed: &Observed,
+    former: impl Iterator<Item = &'a ObjectId>,
+) -> BTreeSet<ObjectId> {
+    let all: BTreeMap<&ObjectId, &Child> = unread(observed).collect();
+    let over = former.filter(|id| !all.contains_key(*id)).cloned();
+    let apart = all.iter().filter(|(id, child)| {
+        !id.kind.is_source() && !child.shard.is_seen_with(selector(observed, id.kind))
+    });
+    apart.map(|(id, _)| (*id).clone()).chain(over).collect()
+}
+
+fn unread(observed: &Observed) -> impl Iterator<Item = (&ObjectId, &Child)> {
+    observed.children.iter().filter(|(_, child)| {
         let reason = child.trouble.as_ref().map(|(reason, _)| reason.as_str());
         reason == Some(REASON)
     })
+}
+
+/// What the install's controller of a kind selects of it.
+fn selector(observed: &Observed, kind: Kind) -> Option<&str> {
+    let [(_, source), (_, sync)] = flux::TRAITS.controllers;
+    let name = match kind {
+        Kind::HelmRelease => flux::HELM,
+        kind if kind.is_source() => source,
+        _ => sync,
+    };
+    let controller = ObjectId::new(Kind::Deployment, flux::NAME, name);
+    shard::selector_of(observed, &controller)
 }
 
 /// As Go's `time.ParseDuration` takes it: numbers with units, whose sum in nanoseconds fits into 63 bits.

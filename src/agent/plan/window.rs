@@ -187,8 +187,16 @@ pub(super) fn held(now: OffsetDateTime, observed: &Observed, finding: &Finding) 
 
 /// Whether somebody is at work on an object, and has opened a window for that.
 pub fn rests(now: OffsetDateTime, observed: &Observed, id: &ObjectId) -> bool {
-    let live = observed.objects.get(id);
-    live.is_some_and(|live| until(now, live, MAINTENANCE).is_some())
+    open_until(now, observed, id).is_some()
+}
+
+/// The end of the window that is open on an object alone.
+pub(super) fn open_until(
+    now: OffsetDateTime,
+    observed: &Observed,
+    id: &ObjectId,
+) -> Option<OffsetDateTime> {
+    until(now, observed.objects.get(id)?, MAINTENANCE)
 }
 
 /// Leaves out what would be done to an object with a window of its own for a fault of another one, such as the restart of a

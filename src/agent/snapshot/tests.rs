@@ -182,3 +182,57 @@ fn what_was_dropped_is_read_as_it_was_kept() {
         assert_eq!(read, expected, "{said:?}");
     }
 }
+
+/// W5: what the agent has taken back is not Git's any more, and all else is as it was, also what is kept in the cluster only.
+#[test]
+fn what_is_disowned_is_in_the_snapshot_without_its_mark() {
+    let object = |kind: Kind, name: &str, labels: &Value| {
+        json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(),
+            "metadata": {"name": name, "namespace": "flux-system", "labels": labels},
+        })
+    };
+    let (gits, ours) = (
+        json!({"a": "1", GIT_OWNER: "root", GIT_OWNER_NAMESPACE: "n"}),
+        json!({"a": "1"}),
+    );
+    let all = |back: &Value| {
+        vec![
+            object(Kind::ConfigMap, "settings", back),
+            object(Kind::Service, "ours", &ours),
+            object(Kind::Deployment, "back", back),
+            object(Kind::Deployment, "gits", &gits),
+        ]
+    };
+    let id = |object: &Value| place(object).unwrap();
+    let placed = |all: Vec<Value>| -> BTreeMap<ObjectId, Value> {
+        all.into_iter().map(|o| (id(&o), o)).collect()
+    };
+    let before = serde_json::to_vec(&all(&gits)).unwrap();
+    let packed = k8s_openapi::ByteString(bundle::compress(&before));
+    let data = BTreeMap::from([
+        ("number".to_owned(), "7".to_owned()),
+        ("taken".to_owned(), "2026-01-02T03:04:05Z".to_owned()),
+        ("sha256".to_owned(), sha256_hex(&before)),
+        ("engine".to_owned(), "flux".to_owned()),
+    ]);
+    let map = ConfigMap {
+        data: Some(data),
+        binary_data: Some([(OBJECTS.to_owned(), packed)].into()),
+        ..ConfigMap::default()
+    };
+    let last = read(&map).unwrap();
+    let back: BTreeSet<ObjectId> = [0, 2].map(|n| id(&all(&gits)[n])).into();
+    let (snapshot, plain) = disowned(&map, &last, &back).unwrap();
+    let stored: Vec<Value> = serde_json::from_slice(&plain).unwrap();
+    assert_eq!(placed(stored), placed(all(&ours)));
+    let said = |of: &Snapshot| (of.number, of.taken, of.engine);
+    assert_eq!(said(&snapshot), said(&last));
+    assert_eq!(snapshot.digest, sha256_hex(&plain));
+    let in_memory = [0, 3].map(|n| all(&ours)[n].clone());
+    assert_eq!(snapshot.objects, placed(in_memory.to_vec()));
+
+    // What somebody wrote in its place is not made a snapshot.
+    let other = Snapshot { number: 8, ..last };
+    assert!(disowned(&map, &other, &back).is_err());
+}

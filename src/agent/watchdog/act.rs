@@ -17,7 +17,7 @@ use crate::agent::plan::pass::Pass;
 use crate::agent::plan::quarantine::shield;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::{
-    self, Action, History, Key, Object, Observed, Plan, Step, burst, ownership, probes,
+    self, Action, History, Key, Object, Observed, Plan, Step, burst, ownership, pace, probes,
 };
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -126,7 +126,9 @@ impl Watchdog {
         if step.action == Action::Lock && done.outcome == Outcome::Done {
             let live = hands.observed.objects.get(&step.target);
             let why = live.and_then(|live| probes::refused_word(clock::now(), &step.target, live));
-            if let Some(why) = why {
+            if let Some(why) = why
+                && pace::tells(&mut self.history, &step.target, clock::now())
+            {
                 self.teller.warn("AllowDeleteRefused", &why);
             }
         }

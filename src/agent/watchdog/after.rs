@@ -52,12 +52,17 @@ impl Watchdog {
         self.report(install, observed, plan, heals).await;
         // The controllers are to be asked now, also where nothing else will happen for a while.
         let asks = leads && self.see_change(install, observed, plan).await;
+        // However long there is something to do: who deletes such an object meanwhile deletes what counts as Git's.
+        let regained = leads && self.keep_regained(install, observed).await;
         if acted {
-            return if self.fall_back().await {
+            return if self.fall_back().await || regained {
                 Next::Renew
             } else {
                 Next::Plan
             };
+        }
+        if regained {
+            return Next::Renew;
         }
         if asks {
             return Next::Plan;

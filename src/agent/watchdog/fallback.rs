@@ -1,7 +1,7 @@
 //! Where an object is healed from that the API server found invalid as the newest snapshot has it: from the one before,
 //! and at last from the bundle. A new snapshot ends that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tracing::warn;
@@ -89,6 +89,12 @@ impl Watchdog {
             self.fallback.older.insert(id.clone(), (*back, fields));
         }
         !due.is_empty()
+    }
+
+    /// These are healed from the bundle, as no snapshot has them.
+    pub(super) fn leave_snapshots(&mut self, ids: &BTreeSet<ObjectId>) {
+        self.fallback.older.retain(|id, _| !ids.contains(id));
+        self.history.refused.retain(|id, _| !ids.contains(id));
     }
 
     /// The newest snapshot is good again.

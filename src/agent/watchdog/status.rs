@@ -254,7 +254,8 @@ fn expected(moment: &Moment<'_>, id: &ObjectId) -> String {
         return format!("{id} is not available");
     };
     let missing = !moment.observed.objects.contains_key(id);
-    let kept = outlook::held_back(moment.now, moment.install, moment.plan.mode, missing);
+    let known = (moment.observed, moment.plan.mode);
+    let kept = outlook::held_back(moment.now, moment.install, known, (&[id], missing));
     let then = kept.unwrap_or_else(|| outlook::awaited(finding, counts_at(moment, finding)));
     format!("{}; {then}", text(finding))
 }

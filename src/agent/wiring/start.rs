@@ -82,7 +82,10 @@ async fn begin(
     };
     let join = match join {
         // The catalog's copy of the agent brought this one: it knows the hub, and has no token.
-        None => stored::read_hub(kube, &config.namespace).await?,
+        None => {
+            let map = stored::read_hub(kube, &config.namespace).await?;
+            map.map(|map| by_map(map, state.as_ref()))
+        }
         join => join,
     };
     let cluster = leads_as(join.as_ref(), state.as_ref())
@@ -111,6 +114,16 @@ async fn begin(
         term: term.clone(),
         upgrade: upgrade.clone(),
     })
+}
+
+/// What that copy's ConfigMap says. Nobody changes it once it is there: of the way to the hub, the cluster's own YAML may have said
+/// something else since.
+fn by_map(map: Join, state: Option<&State>) -> Join {
+    let way = state.and_then(|state| state.way.clone());
+    Join {
+        proxy: way.map_or(map.proxy, |way| way.0),
+        ..map
+    }
 }
 
 /// As which cluster: the one that the hub has accepted, whatever YAML was applied since. It may be a mistake, and only the hub
@@ -147,10 +160,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::agent::enroll::stored::Way;
+    use crate::agent::link::ProxyConfig;
 
-    /// YAML that was applied in the wrong cluster while its agent was away.
-    #[test]
-    fn an_accepted_cluster_starts_as_itself_whatever_yaml_was_applied() {
+    fn eu1() -> State {
         let assignment = json!({
             "cluster": {"name": "eu1", "id": "c"},
             "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
@@ -158,25 +171,60 @@ mod tests {
             "engine": {"kind": "flux", "version": "2", "bundle": format!("sha256:{}", "00".repeat(32)), "size": 0},
             "revision": 1,
         });
-        let eu1 = State {
+        State {
             assignment: serde_json::from_value(assignment).unwrap(),
             trust: None,
             redeemed: String::new(),
             proven: String::new(),
-        };
-        let stage = Join {
+            way: None,
+        }
+    }
+
+    fn applied(cluster: &str) -> Join {
+        Join {
             token: None,
             echoed: false,
             hub: "https://h".to_owned(),
             hub_keys: Vec::new(),
             ca: String::new(),
-            cluster: "stage".parse().unwrap(),
+            cluster: cluster.parse().unwrap(),
             proxy: None,
-        };
+        }
+    }
+
+    /// YAML that was applied in the wrong cluster while its agent was away.
+    #[test]
+    fn an_accepted_cluster_starts_as_itself_whatever_yaml_was_applied() {
+        let (eu1, stage) = (eu1(), applied("stage"));
         let name = |name: &str| Some(name.parse::<ClusterName>().unwrap());
         assert_eq!(leads_as(Some(&stage), Some(&eu1)), name("eu1"));
         assert_eq!(leads_as(None, Some(&eu1)), name("eu1"));
         assert_eq!(leads_as(Some(&stage), None), name("stage"));
         assert_eq!(leads_as(None, None), None);
+    }
+
+    /// Its proxy came to be behind the copy of the agent, or is another one since; and its YAML's Secret is gone.
+    #[test]
+    fn a_cluster_without_its_yaml_goes_the_way_that_it_keeps() {
+        let proxy = |host: &str| {
+            let config = ProxyConfig {
+                address: format!("{host}:3128"),
+                credentials: None,
+                bypass: Vec::new(),
+            };
+            Some(config)
+        };
+        let goes = |way: Option<Way>| {
+            let map = Join {
+                proxy: proxy("former"),
+                ..applied("eu1")
+            };
+            by_map(map, Some(&State { way, ..eu1() })).proxy
+        };
+        assert_eq!(goes(Some(Way(proxy("now")))), proxy("now"));
+        assert_eq!(goes(Some(Way(None))), None);
+        // An agent of before kept none; and one that never joined has nothing else.
+        assert_eq!(goes(None), proxy("former"));
+        assert_eq!(by_map(applied("eu1"), None), applied("eu1"));
     }
 }

@@ -64,7 +64,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         return super::stands(&client, name, format).await;
     };
     let next = format!(
-        "what stays held the catalog has no more, and a commit that has it again gives it back; which that is: linesman cluster show {name}"
+        "what stays held the catalog has no more, and a commit that has it again gives it back, or Flux is not done with its commit yet; which that is: linesman cluster show {name}"
     );
     let patience = Patience { limit, next: &next };
     let given = wait::until("nothing is held any more", patience, async || {
@@ -93,10 +93,17 @@ fn names(told: &str) -> String {
         why.starts_with("because of ").then_some(said)
     });
     let named = before.map(|said| said.rsplit("; ").next().unwrap_or(said));
-    let named: Vec<&str> = named.collect();
+    let mut named: Vec<&str> = named.collect();
+    // Not all of many are named.
+    let more = told.split("; ").find(|part| {
+        let count = part.strip_prefix("and ");
+        let count = count.and_then(|rest| rest.strip_suffix(" more"));
+        count.is_some_and(|count| count.parse::<usize>().is_ok())
+    });
     if named.is_empty() {
         return told.to_owned();
     }
+    named.extend(more);
     named.join(", ")
 }
 
@@ -123,6 +130,12 @@ mod tests {
         assert_eq!(
             names(&format!("{one}; {other}; mend it in the catalog")),
             "Deployment flux-system/source-controller, ClusterRole crds"
+        );
+        assert_eq!(
+            names(&format!(
+                "{one}; {other}; and 5 more; mend it in the catalog"
+            )),
+            "Deployment flux-system/source-controller, ClusterRole crds, and 5 more"
         );
         assert_eq!(names("something else"), "something else");
     }

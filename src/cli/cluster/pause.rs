@@ -91,7 +91,7 @@ pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
     let (name, format) = (&args.name, args.output.output);
     let policy = client.pause(name, &asked).await?;
     let until = policy.paused_until.unwrap_or_default();
-    let later = if is_down(&client, name).await {
+    let later = if is_away(&client, name).await {
         format!(" {LATER};")
     } else {
         String::new()
@@ -109,7 +109,7 @@ pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
     let client = args.connect.client().await?;
     let (name, format) = (&args.name, args.output.output);
     client.resume(name).await?;
-    let agent = if is_down(&client, name).await {
+    let agent = if is_away(&client, name).await {
         LATER
     } else {
         "its agent mends what it finds"
@@ -121,10 +121,10 @@ pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
     super::stands(&client, name, format).await
 }
 
-/// Whether the cluster has no line, as far as the caller may see that.
-async fn is_down(client: &Client, name: &ClusterName) -> bool {
+/// Whether the cluster's agent is not heard, as far as the caller may see that.
+async fn is_away(client: &Client, name: &ClusterName) -> bool {
     let cluster = client.cluster(name).await;
-    cluster.is_ok_and(|cluster| !cluster.line.up)
+    cluster.is_ok_and(|cluster| !super::is_heard(&cluster))
 }
 
 /// Waits until the agent has taken it, and tells what the agent does then.

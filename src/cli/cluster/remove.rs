@@ -42,22 +42,22 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         "cluster {} removed from the hub; its engine, workloads and catalog stay",
         args.name
     ));
-    progress_line(&agents_end(cluster.line.up, !cluster.keys.is_empty()));
+    progress_line(&agents_end(&cluster));
     done(args.output.output, args.name.as_str(), &cluster)
 }
 
 /// What becomes of its agent.
-fn agents_end(up: bool, joined: bool) -> String {
-    if up {
+fn agents_end(cluster: &ToldCluster) -> String {
+    if super::is_heard(cluster) {
         return format!(
             "its agent takes itself away within a minute or two; then only its empty namespace is left: \
              kubectl delete namespace {NAMESPACE}"
         );
     }
-    by_hand(if joined {
-        "its agent is out of reach; end it there and take its rights away"
-    } else {
+    by_hand(if cluster.keys.is_empty() {
         "it never joined; if its YAML was applied, end the agent there and take its rights away"
+    } else {
+        "its agent is out of reach; end it there and take its rights away"
     })
 }
 
@@ -100,17 +100,37 @@ fn ask(cluster: &ToldCluster, args: &Args) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::cluster::wait;
+    use crate::wire::api::KeyView;
+    use crate::wire::report::Phase;
 
     #[test]
     fn whoever_removes_a_cluster_hears_what_becomes_of_its_agent() {
-        let up = "its agent takes itself away within a minute or two; then only its empty namespace is left: \
+        let said = |phase: Phase, up: bool, joined: bool| {
+            let mut cluster = wait::tests::cluster(phase, &[], Vec::new());
+            cluster.line.up = up;
+            let key = joined.then(|| KeyView {
+                kind: "identity".to_owned(),
+                fingerprint: "SHA256:id".to_owned(),
+                public: String::new(),
+                state: "active".to_owned(),
+                created_at: None,
+            });
+            cluster.keys.extend(key);
+            agents_end(&cluster)
+        };
+        let leaves = "its agent takes itself away within a minute or two; then only its empty namespace is left: \
                   kubectl delete namespace linesman";
-        assert_eq!(agents_end(true, true), up);
-        for (joined, begins) in [
-            (true, "its agent is out of reach; "),
-            (false, "it never joined; "),
+        assert_eq!(said(Phase::Healthy, true, true), leaves);
+        // By HTTPS alone it is told as well.
+        assert_eq!(said(Phase::Healthy, false, true), leaves);
+        for (phase, joined, begins) in [
+            (Phase::Offline, true, "its agent is out of reach; "),
+            (Phase::Pending, false, "it never joined; "),
+            // An agent that would join as it was refused.
+            (Phase::Conflict, false, "it never joined; "),
         ] {
-            let said = agents_end(false, joined);
+            let said = said(phase, false, joined);
             assert!(said.starts_with(begins), "{said}");
             assert_eq!(said.lines().count(), 6, "{said}");
         }

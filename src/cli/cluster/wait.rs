@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::exit::{Code, Failure};
+use crate::cli::interrupt;
 use crate::cli::output::{self, Output};
 use crate::cli::progress::{self, Progress};
 use crate::cli::wait::{LEAST, Silence};
@@ -34,8 +35,9 @@ Examples:
   linesman cluster wait eu1
   linesman cluster wait eu1 --for=healthy --timeout 10m
 
-When the cluster has just applied a commit, healthy waits for what that brings, too, a minute at most: what
-is not Ready then is a fault (condition ChildrenReady). Whether a push has arrived, the revision says.
+When the cluster has just applied a commit, its first one or another, healthy waits for what that brings,
+too, a minute at most, and 140 s for Applications of Argo CD, which looks for the commit at each by itself.
+What is not Ready then is a fault (condition ChildrenReady). Whether a push has arrived, the revision says.
 
 Ends with 6 when the time is over, naming the step that it waited for, and with 5 where the cluster cannot
 join.";
@@ -160,9 +162,9 @@ async fn watch(
     // Also where there is hardly any time: the first answer is worth a moment.
     let mut until = ends.max(began + LEAST);
     let (mut last, mut silence) = (None, None);
+    let mut asked = began;
     loop {
-        let asked = Instant::now();
-        match timeout_at(until, client.cluster(name)).await {
+        match interrupt::cut_at(until, client.cluster(name)).await {
             Ok(Ok(cluster)) => {
                 // Steps tell of themselves, unless they are of before; what they do not tell is said.
                 let of_before = before.is_some_and(|before| before.holds(&cluster));
@@ -183,8 +185,8 @@ async fn watch(
                 silence = Some(Silence::of(&e));
             }
             Ok(Err(e)) => return Err(e.into()),
-            // One that had no time to answer says nothing of the hub.
-            Err(_) if asked.elapsed() < LEAST => {}
+            // One that had no time to answer says nothing of the hub, whatever came to its end behind that.
+            Err(_) if until.duration_since(asked) < LEAST => {}
             Err(_) => silence = silence.or_else(|| Some(Silence::whole(&client.hub()))),
         }
         until = ends;
@@ -197,6 +199,7 @@ async fn watch(
             return Err(failure.into());
         }
         tokio::time::sleep(EVERY.min(ends - now)).await;
+        asked = Instant::now();
     }
 }
 
@@ -215,10 +218,7 @@ fn verdict(cluster: &ToldCluster, goal: For, before: Option<&Before>) -> Verdict
         return Verdict::Never(Failure::new(
             Code::Conflict,
             format!("cluster {} cannot join: {}", cluster.name, conflict.message),
-            format!(
-                "make new YAML and apply it: linesman cluster readopt {} --file adopt.yaml",
-                cluster.name
-            ),
+            mends(conflict, &cluster.name),
         ));
     }
     if before.is_some() {
@@ -243,6 +243,15 @@ fn verdict(cluster: &ToldCluster, goal: For, before: Option<&Before>) -> Verdict
         )),
         For::Adopted | For::Healthy => Verdict::NotYet(step(cluster)),
     }
+}
+
+/// What a person does about a join that was refused.
+fn mends(conflict: &ToldCondition, name: &ClusterName) -> String {
+    // New YAML voids the one that the condition may say to apply again, and for a cluster that was made anew it has to say so.
+    if matches!(conflict.reason.as_str(), "KeyKnown" | "IncarnationChanged") {
+        return format!("see what the condition says: linesman cluster show {name}");
+    }
+    format!("make new YAML and apply it: linesman cluster readopt {name} --file adopt.yaml")
 }
 
 /// What a Healthy cluster does not know yet of a commit that it has just applied.

@@ -33,6 +33,7 @@ pub async fn agent(hub: &Hub, parts: &Parts, body: &[u8]) -> Result<AgentPrincip
     Ok(AgentPrincipal {
         cluster: key.cluster,
         cluster_id: key.cluster_id,
+        key: key.fingerprint,
     })
 }
 

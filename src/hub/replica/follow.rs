@@ -257,7 +257,7 @@ async fn common(hub: &Hub) -> Result<()> {
     Ok(())
 }
 
-/// Ends what agents have open here whose cluster was revoked, and lines whose key was.
+/// Ends what agents have open here whose cluster was revoked, and what they have by a key that has ended.
 async fn revoked(hub: &Hub) -> Result<()> {
     let mut present = hub.tunnels.clusters();
     present.extend(hub.orders.listening());

@@ -7,6 +7,7 @@ use super::*;
 use crate::wire::frame::{self, Frame, Open};
 
 mod faults;
+mod load;
 mod model;
 mod order;
 mod room;

@@ -7,7 +7,7 @@ use crate::healing::{LIMIT, settle};
 use crate::support::api::path;
 use crate::support::argocd::{application, root};
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{at_first_sight, figure, seconds, shown, until};
 
 fn map(name: &str, namespace: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\n")
@@ -58,7 +58,7 @@ fn an_application_that_tries_again_for_ever_shows_at_the_hub() {
         "automated": {"prune": true},
         "retry": {
             "limit": -1, "refresh": true,
-            "backoff": {"duration": "5s", "factor": 1, "maxDuration": "5s"},
+            "backoff": {"duration": "2s", "factor": 1, "maxDuration": "2s"},
         },
     });
     let child = json!({
@@ -86,7 +86,7 @@ fn an_application_that_tries_again_for_ever_shows_at_the_hub() {
         (state["phase"].clone(), state["retryCount"].as_u64())
     };
     let (_, first) = tries();
-    eventually("it is tried four times more", seconds(LIMIT), || {
+    at_first_sight("it is tried four times more", seconds(LIMIT), || {
         let told = told(&world);
         assert_eq!(told["reason"], "ApplyFailed", "{told}");
         let message = told["message"].as_str().unwrap();

@@ -8,7 +8,7 @@ use super::git::{asks, pods_of};
 use crate::healing::{LIMIT, on_record, settle, since};
 use crate::support::audit::Mark;
 use crate::support::world::{self, FLUX, World};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{closely, figure, seconds, shown, until};
 
 /// More than source-controller has workers for one kind.
 const SLOW: usize = 4;
@@ -66,7 +66,7 @@ pub(crate) fn behind_slow_repositories(world: &World) {
     let silence = Silence::of(world);
     let root = world::git_repository(FLUX);
     asks(world);
-    let took = until("the root has had its turn", seconds(4 * LIMIT), || {
+    let took = closely("the root has had its turn", seconds(4 * LIMIT), || {
         let live = world.api.get(&root).unwrap();
         let asked = &live["metadata"]["annotations"]["reconcile.fluxcd.io/requestedAt"];
         *asked == live["status"]["lastHandledReconcileAt"]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{KUSTOMIZATIONS, Sync, kill};
 use crate::healing::{LIMIT, settle};
-use crate::keys::{start_agent, stop_agent};
+use crate::keys::{another_leads, leader, start_agent, stop_agent};
 use crate::support::audit::{Answered, Mark};
 use crate::support::world::{self, ARGOCD, FLUX, World};
 use crate::support::{figure, seconds, shown, stays, until};
@@ -22,13 +22,6 @@ const BROUGHT: &str = "/api/v1/namespaces/default/configmaps/by-hand";
 const RECORDS: &str = "/api/v1/namespaces/linesman/configmaps";
 const SAVED: &str =
     "/api/v1/namespaces/linesman/configmaps?labelSelector=linesman.dev%2Fsaved%3Dtrue";
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/linesman/leases/linesman-agent";
-
-#[test]
-#[ignore = "needs a real cluster: make test"]
-fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
-    goes_on(&world::adopted());
-}
 
 #[test]
 #[ignore = "needs a real cluster: make test"]
@@ -64,10 +57,7 @@ pub(crate) fn goes_on_a_day_later(world: &World) {
         a_day_passes(world);
         assert!(dying.is_cut(), "rights came back without an agent");
         start_agent(world);
-        until("another agent leads", seconds(LIMIT), || {
-            let now = leader(world);
-            !now.is_empty() && now != former
-        });
+        another_leads(world, &former);
         // It hears of all there is, looks, and gives back nothing.
         stays("the engine has no rights", seconds(20), || dying.is_cut());
     });
@@ -147,13 +137,6 @@ fn while_it_dies(world: &World, what: &str, agent: impl FnOnce(&Dying<'_>)) {
     until("what it brought is pruned again", seconds(LIMIT), || {
         world.uid(BROUGHT).is_none()
     });
-}
-
-/// The Pod that the Lease names; empty where it names none.
-fn leader(world: &World) -> String {
-    let lease = world.api.try_get(LEASE).ok().flatten().unwrap_or_default();
-    let holder = lease["spec"]["holderIdentity"].as_str();
-    holder.unwrap_or_default().to_owned()
 }
 
 /// All that is on record is of a day before, and of a node that has begun anew since.

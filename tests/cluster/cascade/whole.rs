@@ -1,5 +1,6 @@
 //! What hangs on objects that other controllers than the roots' take care of: `HelmRelease`s of helm-controller, and Applications
-//! that an `ApplicationSet` made and that are collected as garbage when it goes; and Applications without the policy. For `make chaos` only (W11, W34).
+//! that an `ApplicationSet` made and that are collected as garbage when it goes; Applications without the policy; and an agent that is
+//! killed while the guard is at work. For `make chaos` only (W11, W34, W44).
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::unguarded::second_line;
 use super::{
-    LABEL, OBJECTS, Sync, assert_kept, brought, crd_of, cut, gone, kept, removed, runs, workloads,
+    LABEL, OBJECTS, Sync, assert_kept, brought, crd_of, cut, goes_on, gone, kept, removed, runs,
+    workloads,
 };
 use crate::healing::{LIMIT, settle};
 use crate::support::argocd::application;
@@ -54,6 +56,13 @@ fn the_second_line_alone_keeps_what_the_applications_brought() {
     let outcome = second_line(&world, crd, &sync);
     removed(&world, &sync);
     outcome.judged();
+}
+
+/// W44; that the agent was away for a day is in `make test`.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_agent_killed_in_the_middle_goes_on_with_the_guard() {
+    goes_on(&world::adopted());
 }
 
 const CHART: &str = "apiVersion: v2\nname: maps\nversion: 0.1.0\n";

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{LIMIT, settle, with_hub_and_with_git_alone};
 use crate::blocked::fetcher;
 use crate::cascade::kill;
+use crate::keys::{another_leads, leader, start_agent, stop_agent};
 use crate::support::api::path;
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
@@ -125,5 +126,9 @@ pub(crate) fn told_of_and_mended(world: &World) {
     );
     settle(world);
     drop(spoilt);
-    kill(world);
+    // Another one reads them. Its Pod is another one, too: the kubelet waits ever longer before it starts again what was killed.
+    let former = leader(world);
+    stop_agent(world);
+    start_agent(world);
+    another_leads(world, &former);
 }

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use crate::healing::{LIMIT, chosen, on_record, settle, since};
 use crate::support::api::{deployment, path};
 use crate::support::world::{CLUSTER, FLUX, World};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{closely, figure, seconds, shown, until};
 
 /// Clusters beside the real one, and those of them that fail alike: 40 % of all.
 const OTHERS: u32 = 199;
@@ -218,7 +218,7 @@ fn one_cause_in_eighty_of_two_hundred_clusters_makes_an_agent_careful_for_a_whil
     let end = careful(&world).unwrap();
     world.lose_hub();
     let limit = (end - clock::now()).max(Duration::ZERO).unsigned_abs() + seconds(60);
-    until("the image is right again", limit, || spec(&world) == good);
+    closely("the image is right again", limit, || spec(&world) == good);
     let late = clock::now() - end;
     assert!(
         late >= Duration::ZERO,

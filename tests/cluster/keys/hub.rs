@@ -16,7 +16,7 @@ use crate::support::{figure, seconds, until};
 const JOINED: &str = "/api/v1/namespaces/linesman/secrets/linesman-state";
 
 /// Long enough for each replica to be started again before what is new is used.
-const LEAD: &str = "90s";
+const LEAD: &str = "50s";
 
 /// As its admin, at the replica that people otherwise do not come to; with the CA that it has now.
 fn at_the_other(site: &Site) -> Command {

@@ -18,9 +18,9 @@ use crate::support::place::{output, run};
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, shown, until};
 
-const OBJECTS: usize = 5_000;
+const OBJECTS: usize = 1_000;
 /// Bytes of each object's payload: some 100 MB together.
-const PAYLOAD: usize = 20_000;
+const PAYLOAD: usize = 100_000;
 /// What either process may grow by, in MB, while that passes through it. The line's own bound is 24 MiB at the agent.
 const GROWTH: f64 = 32.0;
 
@@ -28,9 +28,10 @@ const GROWTH: f64 = 32.0;
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_large_list_passes_without_being_held() {
+    const PLACE: &str = "bulk-list";
     let world = world::adopted();
     ready(&world);
-    make(&world, OBJECTS, PAYLOAD);
+    make(&world, PLACE, OBJECTS, PAYLOAD);
     let pids = [("hub", hub_pid(&world)), ("agent", agent_pid(&world))];
     let before = pids.map(|(_, pid)| rss(pid));
     let over = AtomicBool::new(false);
@@ -47,7 +48,7 @@ fn a_large_list_passes_without_being_held() {
             peak
         });
         let began = Instant::now();
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        let path = format!("/api/v1/namespaces/{PLACE}/configmaps");
         let mut list = world
             .through_line()
             .args(["get", "--raw", &path])
@@ -84,33 +85,37 @@ fn a_large_list_passes_without_being_held() {
             "{name} grew from {before} to {peak} MB"
         );
     }
-    unmake(&world);
+    unmake(&world, PLACE);
 }
 
 /// L9: the agent dies in the middle of a list: what came until then is no whole answer to kubectl.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_list_whose_agent_is_killed_is_an_error_to_kubectl() {
+    const PLACE: &str = "bulk-agent";
     let world = world::adopted();
     ready(&world);
     let pid = agent_pid(&world);
-    broken_off(&world, "agent", || {
+    broken_off(&world, PLACE, "agent", || {
         run(Command::new("kill").args(["-KILL", &pid.to_string()]));
     });
     until("a new line is up", seconds(120), || {
         agent_pids(&world).iter().any(|new| *new != pid) && world.line_is_up()
     });
-    unmake(&world);
+    unmake(&world, PLACE);
 }
 
 /// L9: the API server dies in the middle of a list. When it is there again, kubectl works, over the line that was there before.
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_list_whose_api_server_is_killed_is_an_error_to_kubectl() {
+    const PLACE: &str = "bulk-server";
     let world = world::adopted();
     ready(&world);
     let before = (world.epoch(), agent_pids(&world));
-    broken_off(&world, "API server", || world.place.kill_api_server());
+    broken_off(&world, PLACE, "API server", || {
+        world.place.kill_api_server();
+    });
     let get = || output(world.through_line().args(["get", "--raw", "/readyz"]));
     let refused = get();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -129,15 +134,15 @@ fn a_list_whose_api_server_is_killed_is_an_error_to_kubectl() {
     );
     assert_eq!((world.epoch(), agent_pids(&world)), before);
     world.function(seconds(240));
-    unmake(&world);
+    unmake(&world, PLACE);
 }
 
 /// A large list that `who` ends in its middle: kubectl says so, and has not got it all.
-fn broken_off(world: &World, who: &str, dies: impl FnOnce()) {
+fn broken_off(world: &World, namespace: &str, who: &str, dies: impl FnOnce()) {
     // More than all buffers on the way take in.
     const LARGE: (usize, usize) = (100, 1_000_000);
-    make(world, LARGE.0, LARGE.1);
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=bulk");
+    make(world, namespace, LARGE.0, LARGE.1);
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps?labelSelector=bulk");
     let mut list = world
         .through_line()
         .args(["get", "--raw", &path])
@@ -174,30 +179,26 @@ fn broken_off(world: &World, who: &str, dies: impl FnOnce()) {
     assert!(!said.is_empty());
 }
 
-fn unmake(world: &World) {
-    run(world.place.kubectl().args([
-        "-n",
-        NAMESPACE,
-        "delete",
-        "configmaps",
-        "-l",
-        "bulk",
-        "--wait=false",
-        "-o",
-        "name",
-    ]));
+/// Nobody waits until they are gone.
+fn unmake(world: &World, namespace: &str) {
+    let gone = format!("/api/v1/namespaces/{namespace}");
+    assert!(world.api.delete(&gone), "{namespace} was not there");
 }
 
-/// Made by the admin directly, many at a time.
-fn make(world: &World, objects: usize, payload: usize) {
+/// Made by the admin directly, many at a time, in a namespace of their own: with that all of them go by one request.
+fn make(world: &World, namespace: &str, objects: usize, payload: usize) {
+    let place = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
+    });
+    world.api.create("/api/v1/namespaces", &place);
     thread::scope(|scope| {
         for part in 0..8 {
             scope.spawn(move || {
                 for n in (part..objects).step_by(8) {
-                    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+                    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
                     let item = json!({
                         "apiVersion": "v1", "kind": "ConfigMap",
-                        "metadata": {"name": format!("bulk-{n}"), "namespace": NAMESPACE, "labels": {"bulk": "yes"}},
+                        "metadata": {"name": format!("bulk-{n}"), "namespace": namespace, "labels": {"bulk": "yes"}},
                         "data": {"payload": dense(payload)},
                     });
                     world.api.create(&path, &item);

@@ -7,7 +7,7 @@ use crate::keys::{start_agent, stop_agent};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, application, root};
 use crate::support::world::{self, ARGOCD, CLUSTER};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{at_first_sight, figure, seconds, shown, until};
 
 mod catalog;
 mod version;
@@ -94,7 +94,7 @@ fn a_hold_over_a_readoption(catalog: &Catalog) {
     assert!(world.api.delete(&server));
     world.apply(&yaml);
     start_agent(world);
-    let (live, took) = eventually("it is back, first of all", seconds(LIMIT), || {
+    let (live, took) = at_first_sight("it is back, first of all", seconds(LIMIT), || {
         let live = catalog.live(&server);
         let new = live["metadata"]["uid"].as_str().is_some_and(|u| u != uid);
         // While the Pods of the old one end, Argo CD may still compare, and make the commit's.
@@ -164,7 +164,7 @@ fn deleted_and_back(catalog: &Catalog, held: &[Value; 3], whose: &str) {
             .is_some_and(|new| new != uid);
         new.then_some(live).ok_or("it is not")
     };
-    let (live, took) = eventually("it is back", seconds(LIMIT), back);
+    let (live, took) = at_first_sight("it is back", seconds(LIMIT), back);
     assert_eq!(hold_of(&live), *held);
     // As it was made, so that Git's bad version never was there.
     assert!(!image_of(&live).contains("missing-"), "{live}");

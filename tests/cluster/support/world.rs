@@ -3,9 +3,10 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use super::api::Api;
 use super::git::GitAlone;
 use super::hub::Hub;
-use super::place::{Place, kubectl, run};
+use super::place::{Place, kubectl, run, var};
 use super::{eventually, scratch, seconds};
 
 mod catalog;
@@ -348,6 +349,22 @@ impl World {
         self.hub.kill();
         if let Some(lab) = &self.place.lab {
             run(super::place::lab().args(["down", lab]));
+        }
+    }
+}
+
+/// The lab of a test's own goes with it where it failed, too: it would take processor time from the tests beside it until the program
+/// ends. What hub and API server logged stays in the world's directory.
+impl Drop for World {
+    fn drop(&mut self) {
+        if !thread::panicking() || var("LINESMAN_TEST_KEEP").is_some() {
+            return;
+        }
+        self.hub.kill();
+        if let Some(lab) = &self.place.lab {
+            // A second panic would end the program, and the reaper takes down what is left.
+            let mut down = super::place::lab();
+            let _ended = down.args(["down", lab]).stdin(Stdio::null()).output();
         }
     }
 }

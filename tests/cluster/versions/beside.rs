@@ -14,7 +14,7 @@ use crate::children::{condition, holds};
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads};
 use crate::support::api::{deployment, path};
 use crate::support::world::{self, CLUSTER, FLUX, World, kustomization};
-use crate::support::{figure, seconds, shown, stays, until};
+use crate::support::{closely, figure, seconds, shown, stays, until};
 
 /// In the order of their names, which is that of their images'.
 pub(super) const CONTROLLERS: [&str; 2] = ["kustomize-controller", "source-controller"];
@@ -290,7 +290,7 @@ fn waits(world: &World, object: &str, end: OffsetDateTime, expected: &[String; 2
 /// The window ends by itself: then, and not before, the change is made.
 fn is_made(world: &World, resting: &str, end: OffsetDateTime, to: &Version) {
     let version = format!("v{}", to.number);
-    until("all is as the new version has it", seconds(LIMIT), || {
+    closely("all is as the new version has it", seconds(LIMIT), || {
         label(world, resting) == version && images(world) == to.images
     });
     let late = clock::now() - end;

@@ -14,7 +14,7 @@ use linesman::wire::id::ClusterName;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::support::TestHub;
+use super::support::{Agent, TestHub, token_of};
 use crate::postgres;
 use crate::wait::{measured, until, until_some};
 
@@ -321,7 +321,7 @@ async fn a_group_that_one_user_loses_ends_nothing_of_the_others() {
 async fn agents_hear_of_changes_wherever_they_listen() {
     let ([a, b], _) = TestHub::replicas("replicas-orders").await;
     a.add("eu1").await;
-    let mut orders = b.hub.orders.subscribe(&eu1()).unwrap();
+    let mut orders = b.hub.orders.subscribe(&eu1(), None).unwrap();
     let mut next = async |wanted: &str| {
         let within = async {
             loop {
@@ -363,6 +363,31 @@ async fn agents_hear_of_changes_wherever_they_listen() {
     );
     assert_eq!(a.delete("/v1/clusters/eu1", Some("*")).await, 204);
     assert_eq!(next("emoved").await, Order::Removed);
+    end([a, b]).await;
+}
+
+/// L41: whoever has the former key does not listen on at a replica that had no part in its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_orders_of_a_key_that_is_replaced_at_one_replica_end_at_another() {
+    let ([a, b], _) = TestHub::replicas("replicas-former").await;
+    let token = a.add("eu1").await;
+    let (old, new) = (Agent::new(1), Agent::new(2));
+    assert_eq!(old.join(&a, "eu1", &token).await.0, 200);
+    let call = a.call("GET", "/v1/clusters/eu1/orders", "");
+    let mut orders = call.stream(&old.identity).await;
+    assert!(orders.chunk().await.unwrap().is_some());
+    let (code, answer) = b.post("/v1/clusters/eu1/join-tokens", &json!({})).await;
+    assert_eq!(code, 201, "{answer}");
+    let ended = async {
+        let joined = new.join(&b, "eu1", &token_of(&answer)).await;
+        assert_eq!(joined.0, 200, "{}", joined.1);
+        while orders.chunk().await.is_ok_and(|chunk| chunk.is_some()) {}
+    };
+    let what = "key replaced → its orders by HTTPS at another replica over";
+    measured(("L41", what, BAR), OVER, ended).await;
+    // The key that took its place listens there.
+    let mut orders = call.stream(&new.identity).await;
+    assert!(orders.chunk().await.unwrap().is_some());
     end([a, b]).await;
 }
 

@@ -272,7 +272,7 @@ async fn what_runs_goes_on_where_the_agent_itself_moves_on_to_its_next_key() {
     a.agent_by(&server, by).await;
     a.has_line(true).await;
     let mut body = watching(&server, &a).await;
-    let mut orders = a.hub.orders.subscribe(&name()).unwrap();
+    let mut orders = a.hub.orders.subscribe(&name(), None).unwrap();
     let store = &b.hub.store;
     let added = store.add_identity(&b.cluster_id, next().public(), clock::now());
     assert!(added.await.unwrap().is_some());

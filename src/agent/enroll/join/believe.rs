@@ -10,6 +10,7 @@ use super::{Again, Join, Joining, Object, State, stored};
 use crate::agent::caller::{Call, Https};
 use crate::agent::link::ProxyConfig;
 use crate::clock;
+use crate::lifetime::hearts::Heart;
 use crate::manifests::STATE_SECRET;
 use crate::trust::{self, Kept, Refusal, Roots};
 use crate::wire::api::{Assignment, HubInfo, HubRef, TrustBundle};
@@ -76,12 +77,8 @@ impl Joining {
     }
 
     fn roots<'a>(&'a self, join: Option<&'a Join>, anew: bool) -> Roots<'a> {
-        Roots {
-            pins: join.map_or(&[][..], |join| &join.hub_keys),
-            kept: self.state.as_ref().and_then(|state| state.trust.as_ref()),
-            anew,
-            now: clock::now().unix_timestamp(),
-        }
+        let kept = self.state.as_ref().and_then(|state| state.trust.as_ref());
+        roots(join, kept, anew)
     }
 
     /// Asks whoever answers in the hub's place what the hub is, and believes nothing but what a trusted key signed; gives
@@ -93,7 +90,8 @@ impl Joining {
             return None;
         }
         let proxy = self.joined.borrow().as_ref().and_then(|j| j.proxy.clone());
-        let asked = self.unverified(&state.assignment.hub.urls, proxy.as_ref());
+        let urls = &state.assignment.hub.urls;
+        let asked = unverified(urls, proxy.as_ref(), Some(&self.heart));
         let info = match asked.await {
             Ok(info) => info,
             Err(error) => {
@@ -119,37 +117,6 @@ impl Joining {
                 None
             }
         }
-    }
-
-    /// Where the pinned key of a YAML leads whose hub cannot be verified by its CA.
-    pub(super) async fn led(&self, join: &Join) -> Option<(Https, HubInfo)> {
-        let roots = self.roots(Some(join), true);
-        if !roots.is_rooted() {
-            return None;
-        }
-        let (urls, proxy) = (std::slice::from_ref(&join.hub), join.proxy.as_ref());
-        let info = self.unverified(urls, proxy).await.ok()?;
-        let bundle = info.trust.as_ref();
-        let kept = trust::unvouched(&info.hub_id, bundle, &info.trust_chain, &roots).ok()??;
-        let hub = kept.hub();
-        let https = Https::new(&hub.urls, &hub.ca, proxy).ok()?;
-        let https = https.of(Some(&self.heart));
-        // Once more, from whom that set vouches for.
-        let answer = https.send(&Call::get("/v1/hub"), None).await.ok()?;
-        Some((https, answer.json().ok()?))
-    }
-
-    async fn unverified(
-        &self,
-        urls: &[String],
-        proxy: Option<&ProxyConfig>,
-    ) -> anyhow::Result<HubInfo> {
-        let call = Call {
-            limit: MAX_INFO,
-            ..Call::get("/v1/hub")
-        };
-        let https = Https::unverified(urls, proxy)?.of(Some(&self.heart));
-        https.send(&call, None).await?.json()
     }
 
     /// Tells the operator whose keys the answer says, and the next action.
@@ -215,4 +182,28 @@ impl Joining {
         info!(version, "the hub's URLs, CA and keys are kept");
         Ok(())
     }
+}
+
+/// What is trusted before an answer is read; `kept` is the stored set.
+pub(super) fn roots<'a>(join: Option<&'a Join>, kept: Option<&'a Kept>, anew: bool) -> Roots<'a> {
+    Roots {
+        pins: join.map_or(&[][..], |join| &join.hub_keys),
+        kept,
+        anew,
+        now: clock::now().unix_timestamp(),
+    }
+}
+
+/// What whoever answers there says of the hub.
+pub(super) async fn unverified(
+    urls: &[String],
+    proxy: Option<&ProxyConfig>,
+    heart: Option<&Heart>,
+) -> anyhow::Result<HubInfo> {
+    let call = Call {
+        limit: MAX_INFO,
+        ..Call::get("/v1/hub")
+    };
+    let https = Https::unverified(urls, proxy)?.of(heart);
+    https.send(&call, None).await?.json()
 }

@@ -2,25 +2,22 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
 use kube::api::Api;
 use kube::runtime::events::EventType;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::believe::Unmet;
-use super::{Again, Join, Joining, Object, Progress, Retry, State};
-use crate::agent::caller::{Answer, Call, Https, Reach};
+use super::{Again, Join, Joining, Object, Progress, Retry, State, Way};
+use crate::agent::caller::{Answer, Reach};
 use crate::agent::enroll::told::{self, Unfollowed};
 use crate::agent::enroll::{answer, stored};
-use crate::agent::facts;
-use crate::agent::identity::{self, Identity, Signed};
-use crate::wire::PROTOCOL;
-use crate::wire::api::{Assignment, HubInfo, JoinRequest};
+use crate::agent::identity;
+use crate::wire::api::Assignment;
 use crate::wire::report::{ConditionType, Status};
 
 /// Between tries to drop the token.
-const FORGET: Duration = Duration::from_secs(2);
+pub(super) const FORGET: Duration = Duration::from_secs(2);
 const NO_TOKEN: &str =
     "there is no join token; run 'linesman cluster readopt' and apply the YAML it prints";
 
@@ -56,9 +53,9 @@ impl Joining {
         }
         progress.running().await;
         let answer = if joins {
-            self.redeem(join).await
+            self.asking().redeem(join).await
         } else {
-            self.come_back(join).await
+            self.asking().come_back(join).await
         };
         match answer {
             Ok(answer) if answer.status.is_success() => match self.told(&answer) {
@@ -124,61 +121,6 @@ impl Joining {
         self.state.is_none() && join.token.is_none() && self.keys.borrow().lost
     }
 
-    /// The hub that is named, verified, and what it says of itself. The clock of another cluster's hub is not followed.
-    async fn meet(&self, join: &Join) -> Result<(Https, HubInfo)> {
-        let https = Https::new(
-            std::slice::from_ref(&join.hub),
-            &join.ca,
-            join.proxy.as_ref(),
-        )?;
-        let https = https.of(Some(&self.heart));
-        let asked = https.send(&Call::get("/v1/hub"), None).await;
-        let (https, hub) = match asked.and_then(|answer| answer.json::<HubInfo>()) {
-            Ok(hub) => (https, hub),
-            // Its CA may be another one since the YAML was made.
-            Err(error) => self.led(join).await.ok_or(error)?,
-        };
-        if join.cluster == self.context.cluster {
-            self.caller.set_hub_time(hub.time);
-        }
-        Ok((https, hub))
-    }
-
-    /// M0 for the hub's id, then M8, whose answer is that of a join. That the identity is not lost any more is stored
-    /// by whoever replaces keys.
-    async fn come_back(&self, join: &Join) -> Result<Answer> {
-        let (https, hub) = self.meet(join).await?;
-        let keys = self.keys.borrow().clone();
-        let incarnation = facts::incarnation(&self.context.kube).await?;
-        let cluster = &self.context.cluster;
-        let request = identity::recovery(&keys, &hub.hub_id, cluster, incarnation)?;
-        let call = Call::post("/v1/recover", &request)?;
-        let signature = signed(&keys, &hub, &call);
-        https.send(&call, Some(signature)).await
-    }
-
-    /// M0 for the hub's id, then M1, as the cluster that the YAML names.
-    pub(super) async fn redeem(&self, join: &Join) -> Result<Answer> {
-        let token = join.token.as_ref().context("no token")?;
-        let (https, hub) = self.meet(join).await?;
-        let cluster = &join.cluster;
-        let keys = self.keys.borrow().clone();
-        let request = JoinRequest {
-            protocol: PROTOCOL,
-            token: token.expose().clone(),
-            cluster: cluster.clone(),
-            incarnation: facts::incarnation(&self.context.kube).await?,
-            identity_key: keys.identity.public().to_base64(),
-            deploy_key: identity::public_line(&keys.deploy, cluster)?,
-            deploy_proof: keys.deploy_proof(&keys.deploy, &hub.hub_id, cluster),
-            agent: self.context.build.clone(),
-            facts: facts::collect(&self.context.kube, &self.context.namespace, None).await,
-        };
-        let call = Call::post("/v1/join", &request)?;
-        let signature = signed(&keys, &hub, &call);
-        https.send(&call, Some(signature)).await
-    }
-
     /// Tells a hub that took the cluster in that its agent cannot be what it is told to be.
     async fn confess(&mut self, answer: Unfollowed, join: &Join, progress: &mut Progress) -> Again {
         let Unfollowed {
@@ -234,6 +176,7 @@ impl Joining {
             trust,
             redeemed: token.unwrap_or_default().to_owned(),
             proven: proven.unwrap_or_default(),
+            way: Some(Way::of(join)),
         };
         self.keep_trust(secrets, &state).await?;
         self.publish(secrets, state, Some(join)).await;
@@ -261,16 +204,4 @@ impl Joining {
             retry.due = Some(Instant::now() + FORGET);
         }
     }
-}
-
-/// The signature of a call to a hub that was just met.
-fn signed(keys: &Identity, hub: &HubInfo, call: &Call) -> String {
-    let signed = Signed {
-        hub_id: &hub.hub_id,
-        method: call.method.as_str(),
-        path_and_query: &call.path,
-        time: hub.time,
-        body: &call.body,
-    };
-    identity::signature(&keys.identity, signed)
 }

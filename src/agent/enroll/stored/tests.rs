@@ -63,8 +63,7 @@ fn what_is_left_of_lost_keys_is_kept() {
     assert_ne!(publics(&keys), publics(&rescued(false, None, None)));
 }
 
-#[test]
-fn a_state_is_read_as_it_was_stored_and_without_a_set_that_is_garbled() {
+fn state() -> State {
     let assignment = serde_json::from_value(json!({
         "cluster": {"name": "eu1", "id": "c"},
         "hub": {"id": "h", "urls": [], "ca": "", "keyset": []},
@@ -76,12 +75,18 @@ fn a_state_is_read_as_it_was_stored_and_without_a_set_that_is_garbled() {
         "hubId": "h", "pins": ["k"],
         "bundle": {"version": 7, "urls": ["https://h"], "ca": "", "keyset": [], "sig": "s"},
     }));
-    let state = State {
+    State {
         assignment: assignment.unwrap(),
         trust: Some(trust.unwrap()),
         redeemed: "r".to_owned(),
         proven: "p".to_owned(),
-    };
+        way: None,
+    }
+}
+
+#[test]
+fn a_state_is_read_as_it_was_stored_and_without_a_set_that_is_garbled() {
+    let state = state();
     let mut data = state.to_data().unwrap();
     assert_eq!(State::read(&data), Some(state.clone()));
     data.insert("trust.json".to_owned(), b"{".to_vec());
@@ -92,6 +97,33 @@ fn a_state_is_read_as_it_was_stored_and_without_a_set_that_is_garbled() {
     assert_eq!(State::read(&data), Some(without.clone()));
     data.remove("trust.json");
     assert_eq!(without.to_data().unwrap(), data);
+}
+
+/// No proxy is another thing than none that is known.
+#[test]
+fn the_way_to_the_hub_is_read_as_it_was_stored() {
+    let proxy = |credentials: Option<&str>, bypass: &[&str]| {
+        let config = ProxyConfig {
+            address: "proxy:3128".to_owned(),
+            credentials: credentials.map(|text| Secret::new(text.to_owned())),
+            bypass: bypass.iter().map(|&rule| rule.to_owned()).collect(),
+        };
+        Some(Way(Some(config)))
+    };
+    for way in [
+        None,
+        Some(Way(None)),
+        proxy(None, &[]),
+        proxy(Some("user:p@ss"), &[".svc", "10.0.0.0/8"]),
+        proxy(Some("user:100%40"), &[]),
+    ] {
+        let state = State { way, ..state() };
+        let data = state.to_data().unwrap();
+        assert_eq!(State::read(&data), Some(state));
+    }
+    let mut garbled = state().to_data().unwrap();
+    garbled.insert("proxy".to_owned(), b"proxy".to_vec());
+    assert_eq!(State::read(&garbled), Some(state()));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tracing::warn;
 
 use super::Newer;
 use crate::agent::plan::argocd::SYNC_ERROR;
+use crate::agent::plan::behind;
 use crate::agent::plan::burst::missed::{self, List};
 use crate::agent::plan::burst::{self, Fate};
 use crate::agent::plan::busy::{self, Turn};
@@ -40,6 +41,7 @@ pub(in crate::agent::observe) struct Heard {
     fetch: Option<time::Duration>,
     shard: Shard,
     brings: Option<Arc<Brings>>,
+    pending: bool,
     /// It is in another namespace than the engine's.
     elsewhere: bool,
     /// It brings something into the engine's namespace.
@@ -51,14 +53,19 @@ impl Heard {
     pub(in crate::agent::observe) fn of(home: &str, kind: Kind, live: &DynamicObject) -> Self {
         let brings = project::brings(kind, live);
         let application = kind == Kind::Application;
+        let mut child = project::child(home, kind, live);
+        if let Some(child) = child.as_mut().filter(|_| application) {
+            (child.tried, child.suspended) = behind::compared(live);
+        }
         Self {
-            child: project::child(home, kind, live),
+            child,
             before: project::before(kind, live),
             works: project::at_work(kind, live),
             fate: Fate::of(home, kind, live),
             turn: Turn::of(kind, live),
             fetch: busy::fetch(kind, live),
             shard: Shard::of(live),
+            pending: behind::is_pending(kind, live),
             elsewhere: live.metadata.namespace.as_deref() != Some(home),
             near: application && is_near(home, &live.data) || is_any(brings.as_ref()),
             brings,
@@ -309,7 +316,7 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
     let mut child = said.child.unwrap_or_else(before);
     child.trouble = stands.or(child.trouble);
     (child.fate, child.turn, child.fetch) = (said.fate, said.turn, said.fetch);
-    (child.brings, child.shard) = (said.brings, said.shard);
+    (child.brings, child.shard, child.pending) = (said.brings, said.shard, said.pending);
     if known == Some(&child) {
         return false;
     }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{ANEW, class, differs, is_at_it, lasting, text, waits};
+use super::operation::{ANEW, is_at_it, lasting, waits};
+use super::{class, differs, text};
 
 /// The reason of an operation that failed.
 pub const SYNC_ERROR: &str = "SyncError";
@@ -25,6 +26,52 @@ pub fn at_work(fields: &Value) -> Option<&str> {
     };
     let tries = is_at_it(fields) && differs(fields) && wrong(fields).is_none();
     tries.then_some(says)
+}
+
+/// Whether it has not come to an end with what it is told to be: an operation goes on or was asked for, or its source is another one since
+/// the last look.
+pub fn is_pending(fields: &Value) -> bool {
+    let asked = fields.get("operation").is_some_and(Value::is_object);
+    let works = asked || is_at_it(fields);
+    works && differs(fields) || has_another_source(fields)
+}
+
+/// Whether it was looked at with another source than it has. Where it has several, the one says nothing (`BuildComparedToStatus`).
+fn has_another_source(fields: &Value) -> bool {
+    let several = fields.pointer("/spec/sources").filter(|all| !is_empty(all));
+    let (name, wanted) = match several {
+        Some(all) => ("sources", Some(all)),
+        None => ("source", fields.pointer("/spec/source")),
+    };
+    let seen = fields.pointer("/status/sync/comparedTo");
+    let both = wanted.zip(seen);
+    both.is_some_and(|(wanted, seen)| !is_same(wanted, seen.get(name).unwrap_or(&Value::Null)))
+}
+
+/// Whether they say the same: what is empty, Argo CD leaves out.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => one.keys().chain(other.keys()).all(|name| {
+            let [one, other] = [one, other].map(|all| all.get(name).unwrap_or(&Value::Null));
+            is_same(one, other)
+        }),
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => one
+            .iter()
+            .zip(other)
+            .all(|(one, other)| is_same(one, other)),
+        _ => one == other || is_empty(one) && is_empty(other),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(all) => all.is_empty(),
+        Value::Object(all) => all.values().all(is_empty),
+    }
 }
 
 fn wrong(fields: &Value) -> Option<(String, String)> {

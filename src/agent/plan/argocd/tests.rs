@@ -1,8 +1,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::agent::plan::project;
+use crate::agent::plan::{History, project};
 use crate::bundle::Kind;
+use crate::clock::rfc3339;
 
 mod clocks;
 mod tries;
@@ -103,34 +104,66 @@ fn the_revision_is_that_of_the_last_success() {
     }
 }
 
-/// F25, F26, F27, F30, F32, F38, F39, F42, F52, F55
+/// How an Application with these conditions is called.
+fn called(conditions: &Value) -> Option<Class> {
+    let live = says(&json!({"conditions": conditions}));
+    let found: Vec<Class> = faults(&live).map(|(class, _)| class).collect();
+    found.first().copied()
+}
+
+/// F25, F26, F27, F52: as what it fetches with says it.
+#[test]
+fn each_word_of_a_fetch_has_its_class() {
+    for (text, expected) in [
+        (
+            "ssh: handshake failed: knownhosts: key is unknown",
+            Class::HostKeyMismatch,
+        ),
+        (
+            "ssh: handshake failed: knownhosts: key mismatch",
+            Class::HostKeyMismatch,
+        ),
+        (
+            "ssh: unable to authenticate, attempted methods [none publickey]",
+            Class::KeyRevoked,
+        ),
+        (
+            "failed to list refs: ssh: handshake failed: ssh: disconnect, reason 2: Too many authentication failures",
+            Class::KeyRevoked,
+        ),
+        // As `git` and OpenSSH say it, by which it fetches.
+        (
+            "Failed to fetch default: `git fetch origin --tags --force` failed exit status 128: git@git.test: Permission denied (publickey).",
+            Class::KeyRevoked,
+        ),
+        (
+            "Failed to fetch default: fatal: index.lock: Permission denied",
+            Class::GitUnreachable,
+        ),
+        (
+            "Failed to fetch default: Host key verification failed.",
+            Class::HostKeyMismatch,
+        ),
+        (
+            "Failed to fetch default: fatal: write error: No space left on device",
+            Class::ArtifactLost,
+        ),
+        // A host with too much to do hangs up, and has refused nothing.
+        (
+            "failed to list refs: ssh: handshake failed: EOF",
+            Class::GitUnreachable,
+        ),
+    ] {
+        let conditions = json!([{"type": "ComparisonError", "message": text}]);
+        assert_eq!(called(&conditions), Some(expected), "{text}");
+    }
+}
+
+/// F26, F27, F30, F32, F38, F39, F42, F55
 #[test]
 fn each_condition_has_its_class() {
     let comparison = |text: &str| json!([{"type": "ComparisonError", "message": text}]);
     for (conditions, expected) in [
-        (
-            comparison("ssh: handshake failed: knownhosts: key is unknown"),
-            Some(Class::HostKeyMismatch),
-        ),
-        (
-            comparison("ssh: handshake failed: knownhosts: key mismatch"),
-            Some(Class::HostKeyMismatch),
-        ),
-        (
-            comparison("ssh: unable to authenticate, attempted methods [none publickey]"),
-            Some(Class::KeyRevoked),
-        ),
-        (
-            comparison(
-                "failed to list refs: ssh: handshake failed: ssh: disconnect, reason 2: Too many authentication failures",
-            ),
-            Some(Class::KeyRevoked),
-        ),
-        // A host with too much to do hangs up, and has refused nothing.
-        (
-            comparison("failed to list refs: ssh: handshake failed: EOF"),
-            Some(Class::GitUnreachable),
-        ),
         (
             comparison("rpc error: code = Unknown desc = clusters/x: app path does not exist"),
             Some(Class::PathMissing),
@@ -171,9 +204,7 @@ fn each_condition_has_its_class() {
         ),
         (json!([]), None),
     ] {
-        let live = says(&json!({"conditions": conditions}));
-        let found: Vec<Class> = faults(&live).map(|(class, _)| class).collect();
-        assert_eq!(found.first().copied(), expected, "{conditions}");
+        assert_eq!(called(&conditions), expected, "{conditions}");
     }
 }
 

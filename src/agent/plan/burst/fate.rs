@@ -157,7 +157,8 @@ pub(super) fn course(kind: Kind, data: &Value) -> (u64, Option<OffsetDateTime>) 
     (mark.finish(), at)
 }
 
-fn ready(data: &Value) -> Option<&Value> {
+/// What a sync object of Flux says of being ready.
+pub(in crate::agent::plan) fn ready(data: &Value) -> Option<&Value> {
     let conditions = data.pointer("/status/conditions")?.as_array()?;
     let mut conditions = conditions.iter();
     conditions.find(|c| c.get("type").and_then(Value::as_str) == Some("Ready"))

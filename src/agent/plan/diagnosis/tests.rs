@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::gate::policy::{Heal, Mending};
+use crate::agent::plan::MAINTENANCE;
 use crate::agent::plan::project::lease_of;
 use crate::agent::plan::state::{Child, Lease};
 use crate::agent::plan::tests::{Cluster, Damage};
@@ -136,6 +137,41 @@ fn in_a_window_nothing_is_said_to_be_mended() {
     for name in ["source-controller", "kustomize-controller"] {
         assert_eq!(the(&rows, name).fix, kept, "{name}");
     }
+}
+
+/// Nor of what has a window of its own, be it that the fault is too young to count or shown by another one.
+#[test]
+fn in_a_window_on_one_object_that_one_alone_is_not_said_to_be_mended() {
+    let mut cluster = Cluster::working();
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let end = rfc3339(cluster.now + Duration::hours(1));
+    let live = cluster.objects.get_mut(&id).unwrap();
+    live.fields["metadata"]["annotations"][MAINTENANCE] = serde_json::json!(end);
+    cluster.damage(&Damage::Scale("source-controller"));
+    cluster.damage(&Damage::Image("kustomize-controller"));
+    let kept = format!(
+        "it is not mended until {end}, by annotation {MAINTENANCE} on {id}; end it: take that annotation off"
+    );
+    let mended = "it is being mended; see: linesman heal list eu1";
+    let rows = diagnosed(&mut cluster);
+    let fixes = ["source-controller", "kustomize-controller"].map(|name| &the(&rows, name).fix);
+    assert_eq!(fixes, [kept.as_str(), mended]);
+    cluster.now += Class::ScaledToZero.debounce();
+    let rows = diagnosed(&mut cluster);
+    assert_eq!(the(&rows, "source-controller").fix, kept);
+
+    let (plan, observed) = (cluster.plan(), cluster.observed());
+    let moment = Moment {
+        now: cluster.now,
+        install: &cluster.install,
+        observed: &observed,
+        history: &cluster.history,
+        plan: &plan,
+        snapshot: None,
+    };
+    let roots = [&cluster.install.source, &cluster.install.sync];
+    let fixes = roots.map(|root| answered(&moment, root));
+    assert_eq!(fixes, [kept.as_str(), mended]);
 }
 
 /// F3: for half a minute there is no heal to be seen.

@@ -1,7 +1,7 @@
 //! The rows of controllers that neither root nor canary is of: whether there is an object to ask each with, and what became of
 //! the last question.
 
-use super::{ANSWERS, Component, Moment, Verdict, fix, mending, ripe, row, short, told, yes};
+use super::{ANSWERS, Component, Moment, Verdict, answered, fix, ripe, row, short, told, yes};
 use crate::agent::plan::{Class, Finding, health, witness};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
@@ -58,7 +58,7 @@ fn one(moment: &Moment<'_>, kind: Kind) -> Component {
         fresh,
         found: finding.map_or_else(|| short(&text), told),
         fix: if mended {
-            mending(moment)
+            answered(moment, id)
         } else {
             fix(moment, finding, wrong)
         },

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use time::Duration;
 
 use super::*;
 use crate::agent::plan::project::lease_of;

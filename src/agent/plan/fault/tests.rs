@@ -116,6 +116,20 @@ fn the_hub_tells_what_only_it_sees_in_the_words_of_the_table() {
     assert_eq!(told(Class::DuplicateAgent), duplicate);
 }
 
+/// A hold does not end by a commit alone.
+#[test]
+fn what_a_person_may_give_back_names_the_way() {
+    for class in [
+        Class::BadEngineCommit,
+        Class::EngineUpgradeStuck,
+        Class::EngineRemovedByCommit,
+    ] {
+        let told = class.afterwards();
+        let names = told.contains("'linesman cluster lift NAME --reason TEXT'");
+        assert!(names, "{class}: {told}");
+    }
+}
+
 /// Who is told of a fault that nobody mends is told what to do.
 #[test]
 fn what_is_only_reported_names_the_next_action() {

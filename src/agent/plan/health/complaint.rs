@@ -134,7 +134,7 @@ pub(in crate::agent::plan) fn root_fault(reason: &str, message: &str) -> Option<
                 "unable to authenticate",
                 "permission denied",
                 "authorization failed",
-            ]) || argocd::gave_up_on(message)
+            ]) || argocd::refuses_key(message)
             {
                 Class::KeyRevoked
             } else if full::says_so(message) {

@@ -64,6 +64,11 @@ fn what_a_root_of_flux_complains_of_has_its_class() {
         ),
         (
             "GitOperationFailed",
+            "git@git.test: Permission denied (publickey).",
+            Some(Class::KeyRevoked),
+        ),
+        (
+            "GitOperationFailed",
             "ssh: handshake failed: read: connection reset by peer",
             Some(Class::GitUnreachable),
         ),

@@ -236,3 +236,24 @@ fn what_is_undone_each_time_is_done_ever_less_often() {
     let later = last + Duration::hours(2);
     assert!(once_more(&times, later).unwrap() < later);
 }
+
+/// A slip or two is told of each time, a loop is not.
+#[test]
+fn what_somebody_goes_on_with_in_vain_is_told_less_and_less_often() {
+    let mut history = History::default();
+    let told = (0..3_600).filter(|second| tells(&mut history, &object(), at(second * 1_000)));
+    let told: Vec<i64> = told.collect();
+    let expected = [
+        0, 2, 4, 6, 11, 21, 41, 81, 161, 321, 641, 1_241, 1_841, 2_441, 3_041,
+    ];
+    assert_eq!(told, expected);
+    let other = ObjectId::new(Kind::Namespace, "", "flux-system");
+    assert!(tells(&mut history, &other, at(3_600_000)));
+    // It was quiet for an hour.
+    assert!(tells(&mut history, &object(), at(6_641_000)));
+    let last = [
+        (object(), vec![at(6_641_000)]),
+        (other, vec![at(3_600_000)]),
+    ];
+    assert_eq!(history.told, last.into());
+}

@@ -35,7 +35,11 @@ fn until(
 ) -> Option<OffsetDateTime> {
     let long = retry::waits(id.kind, live)?;
     let since = said_at(live, "Reconciling")?;
-    let own = is_of_leader(now, observed, &install.controller(id), since);
+    let controller = install.controller(id);
+    // With another selector the new Pod has a Lease of its own and waits for nobody, so both lead for a while; but of what its selector
+    // leaves out it says nothing.
+    let selected = observed.is_selected(&controller, live);
+    let own = selected && is_of_leader(now, observed, &controller, since);
     own.then(|| since.saturating_add(long))
 }
 
@@ -52,10 +56,8 @@ fn is_of_leader(
     let holder = lease.and_then(|lease| Some((lease, observed.pods.get(&lease.holder)?)));
     if let Some((lease, pod)) = holder.filter(|(_, pod)| !pod.deleting) {
         let alive = now - lease.renewed <= ALIVE;
-        // A condition's time has whole seconds. Where two led in that one, the word is the former's: the new one has hardly begun.
-        let two = observed.was_led_beside(controller, at);
-        let latest = if two { at } else { at + Duration::SECOND };
-        let led = |since: OffsetDateTime| since < latest;
+        // A condition's time has whole seconds.
+        let led = |since: OffsetDateTime| since - at < Duration::SECOND;
         let ran = pod.running.is_some_and(|since| since <= at);
         return alive && ran && lease.acquired.is_none_or(led);
     }

@@ -1,6 +1,8 @@
 //! What the catalog no longer has and nothing of Flux' lists: with the engine's marks off it is the agent's again, as it was before the
 //! catalog had it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{HELD, RECONCILE, brings, owner, removed};
@@ -19,9 +21,14 @@ pub fn unmarked() -> Value {
     }})
 }
 
-/// Whether an object that is held can be the agent's again: it is as the bundle has it, and was when the engine last worked, so that
-/// nothing but the marks changes, and nothing of Flux' is about to list it.
+/// Whether an object that is held can be the agent's again: nothing of Flux' is about to list it, either.
 pub fn is_forsaken(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
+    may_be_ours(install, observed, id) && is_calm(install, observed, id)
+}
+
+/// Whether it can be once Flux is done with its commit: it is as the bundle has it, and was when the engine last worked, so that
+/// nothing but the marks changes, and nothing of Flux' lists it. Of more than are known one may do so for ever.
+pub fn may_be_ours(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
     let live = observed.objects.get(id);
     let Some(live) = live.filter(|live| live.deleting.is_none()) else {
         return false;
@@ -31,16 +38,24 @@ pub fn is_forsaken(install: &Install, observed: &Observed, id: &ObjectId) -> boo
     install.may_be_gits(id)
         && removed(install, observed, id)
         && is_unlisted(install, observed, id)
-        && is_calm(install, observed, id)
+        && !observed.cut.contains(&Kind::Kustomization)
         && all
             .into_iter()
             .flatten()
             .all(|f| is_bundled(install, id, f))
 }
 
+/// What is the agent's again, although the last snapshot has it as Git's. It shows only while the object is there and the bundle is the
+/// same: the snapshot has to say so soon.
+pub fn regained(install: &Install, observed: &Observed) -> BTreeSet<ObjectId> {
+    let all = install.wanted.iter();
+    let back = all.filter(|(id, wanted)| is_back(install, observed, (id, wanted)));
+    back.map(|(id, _)| id.clone()).collect()
+}
+
 /// Whether the catalog had an object, as a snapshot knows, and has nothing to do with it any more: no mark is on it, and nothing lists it.
 /// That stays so while Flux is at another commit: what that brings carries its labels. Of another version than the bundle's it is not.
-pub fn is_back(install: &Install, observed: &Observed, (id, wanted): (&ObjectId, &Wanted)) -> bool {
+fn is_back(install: &Install, observed: &Observed, (id, wanted): (&ObjectId, &Wanted)) -> bool {
     let was = wanted.git_owned && brings::labelled(install, &wanted.expect).is_some();
     let Some(live) = observed.objects.get(id).filter(|_| was) else {
         return false;
@@ -73,8 +88,7 @@ fn is_unlisted(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
 
 /// Whether all that may list it is known, and done with its commit.
 fn is_calm(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
-    let below = Kind::Kustomization;
-    let known = !observed.awaited.contains(&below) && !observed.cut.contains(&below);
+    let known = !observed.awaited.contains(&Kind::Kustomization);
     let of = owner(install, observed, id);
     let rests = |by: &ObjectId| {
         let said = brings::said(install, observed, by);

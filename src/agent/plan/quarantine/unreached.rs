@@ -2,12 +2,12 @@
 //! found (`--storage-adv-addr`). What shows it is what kustomize-controller says of the root (F10, F32).
 
 use serde_json::Value;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::harm::DEAF;
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Class;
-use crate::agent::plan::health::{pods_of, root_fault};
+use crate::agent::plan::health::{HANDED, pods_of, root_fault};
 use crate::agent::plan::state::{History, Object, Observed};
 use crate::bundle::ObjectId;
 use crate::clock::{parse_rfc3339, rfc3339};
@@ -16,8 +16,6 @@ use crate::wire::api::EngineKind;
 /// How kustomize-controller says that it fetches (its `reconcile`). It tries ten times, 5 to 30 s apart (`pkg/http/fetch`), and says
 /// only then that it failed; so for longer than [`DEAF`] it does not try where it could have fetched.
 const FETCHES: &str = "Fetching manifests";
-/// What a controller last said of an object may be of the one before it for as long as that one's Lease holds.
-const LED: Duration = Duration::seconds(35);
 
 /// Why source-controller is of no use as it is, whoever wrote it last.
 pub(super) fn unreached(
@@ -39,7 +37,8 @@ pub(super) fn unreached(
         // It serves once it leads.
         said_at(live, "Available"),
         runs(&id.name),
-        runs(&fetcher.name).map(|at| at + LED),
+        // Until then what it said may be the word of the one before it, whose Lease held.
+        runs(&fetcher.name).map(|at| at + HANDED),
         history.at_work,
     ];
     let since = since.into_iter().flatten().max()?;

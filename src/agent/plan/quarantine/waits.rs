@@ -3,7 +3,7 @@
 
 use time::{Duration, OffsetDateTime};
 
-use super::{holds, removal};
+use super::{holds, removal, removed};
 use crate::agent::engine::Install;
 use crate::agent::plan::state::Observed;
 use crate::bundle::ObjectId;
@@ -18,7 +18,8 @@ pub struct Wait {
     pub object: ObjectId,
     /// The revision that broke it.
     pub revision: String,
-    /// Another one that the engine has by now, and until when that gives nothing back.
+    /// Another one that the engine has by now, and until when that gives nothing back. What the catalog no longer has waits for
+    /// no time.
     pub came: Option<(String, OffsetDateTime)>,
 }
 
@@ -30,6 +31,7 @@ pub fn waits(now: OffsetDateTime, install: &Install, observed: &Observed) -> Vec
         let seen = removal(install, observed, &object);
         let settled = parse_rfc3339(&hold.since).is_some_and(|since| now - since > SETTLES);
         let other = settled && !seen.is_empty() && seen != hold.revision;
+        let other = other && !removed(install, observed, &object);
         let until = hold.until(now).filter(|at| other && now < *at);
         Wait {
             object,

@@ -45,6 +45,7 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         down: [(object(), at(-12))].into(),
         without: [(object(), at(-16))].into(),
         vain: [(object(), [-13, -1].map(&at).to_vec())].into(),
+        told: [(object(), [-20, -1].map(&at).to_vec())].into(),
         kept: [kept(&at)].into(),
         saved: [(object(), vec![saved(at(-18), at(-19))])].into(),
         silent: [(object(), silence(&at))].into(),
@@ -52,6 +53,7 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         followed: Followed {
             revision: "main@sha1:2".to_owned(),
             former: vec![("main@sha1:1".to_owned(), at(-1))],
+            blank: false,
         },
         ..History::default()
     }

@@ -164,3 +164,49 @@ fn a_selector_leaves_out_what_is_of_another_shard() {
     }
     assert!(Shard::named("shard1").is_seen_with(None));
 }
+
+/// W18: as the API server takes a selector (apimachinery, `labels`).
+#[test]
+fn a_controller_hears_of_what_its_selector_selects() {
+    for (selector, heard) in [
+        ("", true),
+        ("team", true),
+        ("team=a", true),
+        ("team == a", true),
+        ("team=b", false),
+        ("team!=a", false),
+        ("team!=b", true),
+        ("!team", false),
+        ("team in (b, a)", true),
+        ("team in (b)", false),
+        ("team notin (a,b)", false),
+        ("team notin (b)", true),
+        ("env", false),
+        ("env=a", false),
+        ("env!=a", true),
+        ("!env", true),
+        ("env in (a)", false),
+        ("env notin (a)", true),
+        ("team=a,!env", true),
+        ("team=a,env", false),
+        ("nothing=such", false),
+    ] {
+        let (observed, id) = with(&manager(&json!([format!("{SELECTOR}={selector}")])));
+        let mut object = observed.objects[&id].as_ref().clone();
+        object.fields["metadata"]["labels"] = json!({"team": "a"});
+        assert_eq!(observed.is_selected(&id, &object), heard, "{selector}");
+    }
+}
+
+#[test]
+fn who_has_no_labels_is_of_no_selector_that_names_one() {
+    for (args, heard) in [
+        (json!([]), true),
+        (json!(["--watch-label-selector=team"]), false),
+    ] {
+        let (observed, id) = with(&manager(&args));
+        let mut object = observed.objects[&id].as_ref().clone();
+        object.fields["metadata"] = json!({});
+        assert_eq!(observed.is_selected(&id, &object), heard, "{args}");
+    }
+}

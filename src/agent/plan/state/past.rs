@@ -87,6 +87,8 @@ pub struct History {
     pub retried: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
     /// The last time that a sync object kept its controller from all of its kind, or was seen to be gone.
     pub blinded: Option<OffsetDateTime>,
+    /// Sync objects that cannot be read and are of shards, whose own controllers they keep from all of their kind.
+    pub apart: BTreeSet<ObjectId>,
     /// The last time that the controller that applies had no worker left.
     pub at_work: Option<OffsetDateTime>,
     /// The same of the controller of releases.
@@ -103,6 +105,8 @@ pub struct History {
     pub vain: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
     /// What was done last to keep a hold in force, by its name and object, and when the same was done: oldest first.
     pub kept: BTreeMap<(&'static str, ObjectId), (Action, Vec<OffsetDateTime>)>,
+    /// When people were told, in the last hour, of a word on an object that allows nothing.
+    pub told: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
     /// Objects that were given to the engine because a commit was refused for them, and that commit.
     pub given: BTreeMap<ObjectId, String>,
     /// The Pods, by UID, that were there when the agent made their ServiceAccount again, which was gone: their tokens are void.
@@ -124,8 +128,11 @@ pub struct History {
 impl History {
     /// Until when the controllers may not have been able to read what they were asked.
     pub fn blind_until(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        let there =
-            |(key, past): (&Key, &Past)| key.0 == Class::UndecodableObject && past.since.is_some();
+        let there = |(key, past): (&Key, &Past)| {
+            let (class, object) = key;
+            let blinds = *class == Class::UndecodableObject && !self.apart.contains(object);
+            blinds && past.since.is_some()
+        };
         if self.faults.iter().any(there) {
             Some(now)
         } else {

@@ -13,9 +13,10 @@ use crate::agent::engine::argocd::REFRESH;
 use crate::agent::engine::{Install, REQUESTED_AT};
 use crate::agent::plan::burst::Fate;
 use crate::agent::plan::pass::Pass;
+use crate::agent::plan::shard::Shard;
 use crate::agent::plan::state::{Answer, Child, Scope};
 use crate::agent::plan::{
-    Action, History, Object, Observed, Plan, Pod, Step, health, plan, project,
+    Action, History, Object, Observed, Plan, Pod, Step, health, plan, project, quarantine,
 };
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
@@ -126,6 +127,7 @@ impl Cluster {
             let live = serde_json::from_value(live.clone()).unwrap();
             let mut child = project::child(home, id.kind, &live)?;
             child.fate = Fate::of(home, id.kind, &live);
+            child.shard = Shard::of(&live);
             Some((id.clone(), child))
         });
         all.collect()
@@ -176,6 +178,7 @@ impl Cluster {
                 live = self.observed();
             }
         }
+        self.keep_regained();
         self.controllers();
         self.now = if plan.steps.is_empty() {
             plan.next_look
@@ -183,6 +186,14 @@ impl Cluster {
             self.now + Duration::milliseconds(500)
         };
         plan
+    }
+
+    /// The last snapshot has what is the agent's again as such, and the install is made from it.
+    pub(in crate::agent::plan) fn keep_regained(&mut self) {
+        let regained = quarantine::regained(&self.install, &self.observed());
+        for id in &regained {
+            self.install.take_back(id);
+        }
     }
 
     /// Rounds until nothing is wrong and function is proven.

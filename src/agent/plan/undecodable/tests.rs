@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, REQUESTED_AT};
 use crate::agent::plan::Class;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, deployment};
 use crate::clock::rfc3339;
 
 /// F18: sources are read by whoever applies what they fetched, too; those that can be read are not even kept.
@@ -103,6 +103,57 @@ fn the_silent_controller_of_what_may_not_be_mended_is_left() {
     cluster.now += Duration::seconds(60);
     let classes: Vec<_> = cluster.plan().findings.iter().map(|f| f.class).collect();
     assert_eq!(classes, [Class::QueueWedged]);
+}
+
+/// F18: what a shard's controllers cannot read keeps nothing from the install's, which do not select it. Whoever applies reads the
+/// sources of each shard.
+#[test]
+fn what_a_shard_cannot_read_is_no_excuse_for_the_installs_controllers() {
+    let ours = Some("--watch-label-selector=!sharding.fluxcd.io/key");
+    let (theirs, applied) = (Some("shard1"), Kind::Kustomization);
+    for (kind, shard, flag, blind) in [
+        (applied, None, ours, [false, true]),
+        (applied, theirs, None, [false, true]),
+        (applied, theirs, ours, [false, false]),
+        (Kind::Bucket, theirs, None, [true, true]),
+        (Kind::Bucket, theirs, ours, [false, true]),
+    ] {
+        let mut cluster = Cluster::working();
+        let labels = shard.map(|name| json!({"sharding.fluxcd.io/key": name}));
+        let object = json!({
+            "apiVersion": kind.api_version(), "kind": kind.as_str(),
+            "metadata": {"name": "a", "namespace": "apps", "uid": "u", "resourceVersion": "7", "labels": labels},
+            "spec": {"interval": "2562048h"},
+        });
+        cluster
+            .applications
+            .insert(ObjectId::new(kind, "apps", "a"), object);
+        for name in ["source-controller", "kustomize-controller"] {
+            let live = cluster.objects.get_mut(&deployment(name)).unwrap();
+            let container = &mut live.fields["spec"]["template"]["spec"]["containers"][0];
+            container["args"] = flag.iter().copied().collect();
+        }
+        let (now, observed) = (cluster.now, cluster.observed());
+        let blinded = [Kind::GitRepository, applied].map(|kind| blinds(&observed, kind));
+        assert_eq!(blinded, blind, "{kind} {shard:?} {flag:?}");
+        // The same a little later, when it is still there.
+        cluster.history.noted(now, &cluster.install, &observed);
+        let plan = cluster.plan();
+        cluster.history.saw(now, &plan);
+        let later = now + Duration::seconds(45);
+        let excused = blind.contains(&true).then_some(later);
+        let until = cluster.history.blind_until(later);
+        assert_eq!(until, excused, "{kind} {shard:?} {flag:?}");
+        // Nor is its end one.
+        cluster.now = later;
+        cluster.applications.clear();
+        let observed = cluster.observed();
+        cluster.history.noted(later, &cluster.install, &observed);
+        let plan = cluster.plan();
+        cluster.history.saw(later, &plan);
+        let until = cluster.history.blind_until(later + Duration::seconds(45));
+        assert_eq!(until, excused, "{kind} {shard:?} {flag:?}");
+    }
 }
 
 /// F18: a commit is told only where the engine wrote what cannot be read: what a person wrote is in none.

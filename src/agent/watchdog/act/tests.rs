@@ -2,16 +2,21 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::plan::tests::{Cluster, install};
 use crate::agent::saves::Saves;
 use crate::agent::watchdog::open::OpenHeals;
+use crate::agent::watchdog::tell::Teller;
 use crate::agent::watchdog::tests::watchdog;
 
 /// An API server that has what is left to the next agent, once that is written, and nothing else; and what it was asked for.
@@ -143,4 +148,60 @@ async fn a_record_that_hangs_is_waited_for_once_and_not_for_long() {
         took.push(begun.elapsed().as_secs());
     }
     assert_eq!(took, [2, 2]);
+}
+
+/// An API server that takes what is patched, and each Event; it counts those.
+fn taking(events: &Arc<AtomicUsize>) -> kube::Client {
+    let events = Arc::clone(events);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_event = request.uri().path().ends_with("/events");
+        events.fetch_add(usize::from(is_event), Ordering::Relaxed);
+        async move {
+            let sent = request.into_body().collect_bytes().await.unwrap();
+            let live = json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": "flux-system", "resourceVersion": "4000000000"},
+            });
+            let said = if is_event {
+                sent.to_vec()
+            } else {
+                live.to_string().into_bytes()
+            };
+            Ok::<_, Infallible>(Response::new(Body::from(said)))
+        }
+    });
+    kube::Client::new(service, "linesman")
+}
+
+/// Somebody who tries in a loop what the guard does not let him makes no Event of each try.
+#[tokio::test(start_paused = true)]
+async fn words_that_allow_nothing_are_not_an_event_each() {
+    let events = Arc::default();
+    let kube = taking(&events);
+    let mut agent = watchdog();
+    agent.context.kube = kube.clone();
+    agent.teller = Teller::new(&agent.context, mpsc::channel(8).0);
+    let (install, seen) = (install(), Cluster::working().observed());
+    let step = Step {
+        action: Action::Lock,
+        target: ObjectId::new(Kind::Namespace, "", "flux-system"),
+        cause: None,
+    };
+    for word in ["1h", "2h", "3h"] {
+        let mut observed = seen.clone();
+        let live = Arc::make_mut(observed.objects.get_mut(&step.target).unwrap());
+        live.fields["metadata"]["annotations"][ALLOW_DELETE] = json!(word);
+        let hands = Hands {
+            kube: &kube,
+            install: &install,
+            view: &View::new(&install),
+            observed: &observed,
+            saves: &Saves::new(&kube, "linesman"),
+        };
+        let outcome = Box::pin(agent.step(hands, &install, &step)).await;
+        assert_eq!(outcome, Outcome::Done, "{word}");
+    }
+    // They are written beside that.
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(events.load(Ordering::Relaxed), 1);
 }

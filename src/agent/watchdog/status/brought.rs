@@ -18,7 +18,7 @@ pub(super) fn ready(moment: &Moment<'_>) -> Condition {
     }
 }
 
-/// Sync objects that are not Ready, or have not come to the root's commit, for so short a time that nobody is to be called.
+/// Sync objects that are not Ready, or are not done with the root's commit, for so short a time that nobody is to be called.
 fn awaited(moment: &Moment<'_>) -> Option<String> {
     let young = moment.plan.findings.iter().filter_map(|f| {
         let at = counts_at(moment, f);
@@ -28,7 +28,7 @@ fn awaited(moment: &Moment<'_>) -> Option<String> {
     let revision = &moment.history.followed.revision;
     let late = behind::behind(moment.now, moment.observed, moment.history).map(|(id, until)| {
         let until = rfc3339(until);
-        format!("{id} has not tried {revision} yet; it is waited for until {until}")
+        format!("{id} is not done with {revision} yet; it is waited for until {until}")
     });
     let named: Vec<String> = young.chain(late).take(MAX_AWAITED).collect();
     (!named.is_empty()).then(|| named.join("; "))

@@ -107,22 +107,33 @@ fn a_controller_that_is_down_for_a_moment_is_named_with_what_is_waited_for() {
         fields["status"]["availableReplicas"] = json!(0);
         fields["status"]["updatedReplicas"] = json!(0);
     });
-    let said = |install: &Install, seconds| {
-        let told = told_after(seconds, install, &observed, History::default());
+    let said = |install: &Install, observed: &Observed, seconds| {
+        let told = told_after(seconds, install, observed, History::default());
         let (status, reason, text) = told["EngineHealthy"].clone();
         assert_eq!(status, Status::False, "after {seconds} s");
         assert!(text.starts_with(&id.to_string()), "{text}");
         (reason, text)
     };
-    let (reason, text) = said(&install, 29);
+    let (reason, text) = said(&install, &observed, 29);
     assert_eq!(reason, "NotAvailable");
     let end = format!("; mended if it is so at {}", rfc3339(at(30)));
     assert!(text.contains("replicas") && text.ends_with(&end), "{text}");
-    assert_eq!(said(&install, 30).0, "ScaledToZero");
+    assert_eq!(said(&install, &observed, 30).0, "ScaledToZero");
     install.policy.paused_until = Some(at(600));
-    let (_, text) = said(&install, 29);
+    let (_, text) = said(&install, &observed, 29);
     let end = format!(
         "; nothing is mended until {}, by the hub; end it: linesman cluster resume eu1",
+        rfc3339(at(600))
+    );
+    assert!(text.ends_with(&end), "{text}");
+
+    install.policy.paused_until = None;
+    alter(&mut observed, &id, |fields| {
+        fields["metadata"]["annotations"][plan::MAINTENANCE] = json!(rfc3339(at(600)));
+    });
+    let (_, text) = said(&install, &observed, 29);
+    let end = format!(
+        "; it is not mended until {}, by annotation linesman.dev/maintenance-until on {id}; end it: take that annotation off",
         rfc3339(at(600))
     );
     assert!(text.ends_with(&end), "{text}");

@@ -1,6 +1,10 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::cli::interrupt::Interrupt;
+use crate::client::{Error, Renewal, address};
 use crate::wire::api::{EngineKind, GitRoute, LineView, ToldGitRoute, ToldStep, Via};
 
 pub(in crate::cli) fn cluster(
@@ -136,16 +140,30 @@ fn adopted_and_healthy_are_different_goals() {
 
 #[test]
 fn a_conflict_ends_the_wait() {
-    let conflict = vec![says(
-        ConditionType::JoinConflict,
-        Status::True,
-        "token used by SHA256:x",
-    )];
-    let refused = cluster(Phase::Conflict, &[], conflict);
-    let Verdict::Never(failure) = verdict(&refused, For::Adopted, None) else {
-        panic!("a conflict does not pass by itself");
-    };
-    assert_eq!(failure.code, Code::Conflict);
+    for (reason, next) in [
+        (
+            "TokenRedeemed",
+            "make new YAML and apply it: linesman cluster readopt eu1 --file adopt.yaml",
+        ),
+        // Its YAML was applied in another cluster: new YAML would be, too, and voids the one that is to be applied again.
+        (
+            "KeyKnown",
+            "see what the condition says: linesman cluster show eu1",
+        ),
+        // New YAML needs a word more, if it is the answer at all.
+        (
+            "IncarnationChanged",
+            "see what the condition says: linesman cluster show eu1",
+        ),
+    ] {
+        let mut conflict = says(ConditionType::JoinConflict, Status::True, "key SHA256:x");
+        reason.clone_into(&mut conflict.reason);
+        let refused = cluster(Phase::Conflict, &[], vec![conflict]);
+        let text = "cluster eu1 cannot join: key SHA256:x";
+        let failure = Failure::new(Code::Conflict, text, next);
+        let found = verdict(&refused, For::Adopted, None);
+        assert_eq!(found, Verdict::Never(failure), "{reason}");
+    }
 }
 
 /// The adoption of before was told as the new one's, and so was a refusal that the new YAML is to end.
@@ -204,4 +222,33 @@ fn the_mark_is_read_as_it_was_printed() {
     for wrong in ["", "-", "eu1", "-12ab"] {
         assert!(Before::parse(wrong).is_err(), "{wrong}");
     }
+}
+
+/// H31: a refresh token is good once: where the end of the time cut its renewal in the middle, the session was over.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_being_renewed_at_the_end_of_the_time_is_kept() {
+    const LIMIT: Duration = Duration::from_secs(2);
+    // Another test may have been first.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    let kept = Arc::new(AtomicBool::new(false));
+    let keeps = kept.clone();
+    let renewal = Renewal::new(move || {
+        let keeps = keeps.clone();
+        async move {
+            let renews = async {
+                tokio::time::sleep(2 * LIMIT).await;
+                keeps.store(true, Ordering::Relaxed);
+            };
+            interrupt::to_its_end(interrupt::own().as_ref(), renews).await;
+            Err(Error::Tls("no call is made behind that".to_owned()))
+        }
+    });
+    let client = Client::new(address("hub").unwrap(), None, None).unwrap();
+    let client = client.renewing(renewal);
+    let name = "eu1".parse().unwrap();
+    let waits = until(&client, &name, (For::Adopted, None), LIMIT);
+    let error = Interrupt::default().ends(waits).await.unwrap_err();
+    let failure: &Failure = error.downcast_ref().unwrap();
+    let kept = kept.load(Ordering::Relaxed);
+    assert_eq!((failure.code, kept), (Code::Timeout, true), "{failure:?}");
 }

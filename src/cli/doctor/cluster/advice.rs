@@ -14,6 +14,9 @@ pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> Stri
         ConditionType::JoinConflict if reason == "KeyKnown" => {
             format!("its YAML was applied in another cluster; the condition has what to do about that: linesman cluster show {name}")
         }
+        ConditionType::JoinConflict if reason == "IncarnationChanged" => {
+            format!("if the cluster was made anew, apply new YAML: linesman cluster readopt {name} --new-cluster --file adopt.yaml")
+        }
         ConditionType::Joined | ConditionType::JoinConflict | ConditionType::IdentityRevoked => {
             format!("apply new YAML in the cluster: linesman cluster readopt {name} --file adopt.yaml")
         }

@@ -15,7 +15,7 @@ use crate::hub::audit::{Entry, Verdict};
 use crate::hub::pace::Act;
 use crate::hub::registration::{Claim, Deploy, Prefix, Redeemed, Refusal, TokenText};
 use crate::hub::store::records::Redemption;
-use crate::hub::store::{Cluster, ClusterKey, KeyKind, KeyState, UnknownReason, patience};
+use crate::hub::store::{Cluster, ClusterKey, UnknownReason, patience};
 use crate::hub::{Hub, assignment, auth, cut, directory, unknown};
 use crate::keys::Public;
 use crate::wire::PROTOCOL;
@@ -142,8 +142,9 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
                 .event(entry(&cluster, Verdict::Allow, reason))
                 .await?;
             hub.presence.heard(&cluster.id, now, false);
-            // Where it is said again, the first answer may have been lost before that was done.
-            end_former(hub, &cluster).await?;
+            // What the former identity has open here; where the join is said again, the first answer may have been lost before that
+            // was done. Other replicas hear of it by themselves. A line by the key that joins goes on: its agent may have had it before.
+            directory::end_former(hub, Some(&cluster.name)).await?;
             Ok(assignment::of(hub, &cluster).await?)
         }
         Redeemed::Refused {
@@ -193,20 +194,6 @@ fn listed(refusal: Refusal) -> Option<UnknownReason> {
             None
         }
     }
-}
-
-/// What the cluster's former identity has open at this replica ends with the join of the new one: a line, and orders by HTTPS. Of a line
-/// elsewhere its replica hears by itself. A line by the key that joins goes on: its agent may have had that before.
-async fn end_former(hub: &Hub, cluster: &Cluster) -> Result<(), Problem> {
-    directory::end_former(hub, Some(&cluster.name)).await?;
-    let keys = hub.store.cluster_keys(&cluster.id).await?;
-    let replaced = keys
-        .iter()
-        .any(|k| k.kind == KeyKind::Identity && k.state == KeyState::Revoked);
-    if replaced {
-        hub.orders.end(&cluster.name);
-    }
-    Ok(())
 }
 
 /// What is shown of a join that was refused: of which key, from where, and what is known of the key.

@@ -21,7 +21,7 @@ use super::super::problem::{Problem, Slug};
 use super::{Came, own};
 use crate::clock;
 use crate::hub::auth::{AgentPrincipal, AuthError};
-use crate::hub::store::Cluster;
+use crate::hub::store::{Cluster, ClusterKey};
 use crate::hub::{Hub, Orders, assignment, git, grants, registration};
 use crate::wire::api::Order;
 
@@ -37,10 +37,15 @@ pub(super) async fn orders(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     let cluster = own(&hub, &agent, &name, came).await?;
+    // A stream on a line ends with that.
+    let key = (came == Came::Https).then_some(agent.key.as_str());
     // Subscribed before the state is read: what changes in between comes as an order.
-    let orders = hub.orders.subscribe(&cluster.name).ok_or_else(crowded)?;
-    // Who was let in a moment before it was revoked shall not listen for good.
-    if registration::is_revoked(&hub.store.cluster_keys(&cluster.id).await?) {
+    let orders = hub.orders.subscribe(&cluster.name, key);
+    let orders = orders.ok_or_else(crowded)?;
+    // Who was let in a moment before it was revoked, or its key replaced, shall not listen for good.
+    let keys = hub.store.cluster_keys(&cluster.id).await?;
+    let is_over = |of: &ClusterKey| key == Some(of.fingerprint.as_str()) && !of.state.is_valid();
+    if registration::is_revoked(&keys) || keys.iter().any(is_over) {
         return Err(AuthError::Revoked.into());
     }
     let waiting = present(&hub, &cluster.id).await?;

@@ -167,6 +167,7 @@ async fn check(
     let agent = AgentPrincipal {
         cluster: record.cluster.clone(),
         cluster_id: record.cluster_id.clone(),
+        key: record.fingerprint.clone(),
     };
     Ok((agent, record, hello, epoch))
 }

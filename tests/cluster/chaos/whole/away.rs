@@ -8,7 +8,7 @@ use crate::healing::{LIMIT, install, on_record, settle, since, without_hub};
 use crate::support::api::path_of;
 use crate::support::place::output;
 use crate::support::world::{self, World};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{closely, figure, seconds, shown, until};
 
 /// Minutes without a hub. In each but the first, something of the engine is deleted.
 const MINUTES: usize = 10;
@@ -83,7 +83,7 @@ fn a_hub_that_is_away_for_ten_minutes_finds_all_that_was_mended_on_record() {
         figure("L14", "hub stopped → readyz 503", "", shown(took));
         for minute in 1..=MINUTES {
             let end = seconds(60) * u32::try_from(minute).unwrap();
-            until("the minute is over", seconds(70), || {
+            closely("the minute is over", seconds(70), || {
                 assert!(says(world, &name, "livez"));
                 began.elapsed() >= end
             });

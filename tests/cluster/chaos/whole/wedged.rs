@@ -15,7 +15,7 @@ use crate::healing::{LIMIT, none_is_open, on_record, settle, since, unchanged, w
 use crate::support::audit::Mark;
 use crate::support::place::{lab, output, run};
 use crate::support::world::{self, FLUX, World, git_repository, kustomization};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{closely, figure, seconds, shown, until};
 
 use super::alone::alone;
 
@@ -329,7 +329,7 @@ fn a_kustomize_controller_that_waits_for_health_is_left_alone() {
     let waiting = Waiting::of(&world);
     let root = kustomization(FLUX);
     reconcile(&world, &root);
-    let took = until("the root has had its turn", seconds(4 * LIMIT), || {
+    let took = closely("the root has had its turn", seconds(4 * LIMIT), || {
         let live = world.api.get(&root).unwrap();
         let asked = &live["metadata"]["annotations"]["reconcile.fluxcd.io/requestedAt"];
         *asked == live["status"]["lastHandledReconcileAt"]

@@ -9,7 +9,7 @@ use crate::healing::{LIMIT, on_record, settle, unchanged, workloads, works};
 use crate::support::api::path;
 use crate::support::audit::Mark;
 use crate::support::world::{self, FLUX};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{closely, figure, seconds, shown};
 
 const CONTROLLER: &str = "source-controller";
 const HOLDER: &str = "source-controller-gone_0";
@@ -34,7 +34,7 @@ fn a_lease_that_a_pod_which_is_gone_holds_for_an_hour_is_freed() {
     let gone = json!({ "spec": { "holderIdentity": HOLDER, "leaseDurationSeconds": 3600 } });
     world.api.patch(&lease, &gone);
     let began = Instant::now();
-    until("the Lease is another one", seconds(LIMIT), || {
+    closely("the Lease is another one", seconds(LIMIT), || {
         let live = world.api.get(&lease).unwrap_or_default();
         let is_old = live["metadata"]["uid"] == of_lease;
         // Who leads renews it no more, and nobody takes it.

@@ -7,7 +7,7 @@ use crate::healing::{LIMIT, on_record, since};
 use crate::quarantine::{Catalog, rolled};
 use crate::support::audit::Mark;
 use crate::support::world::{CLUSTER, FLUX};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{closely, figure, seconds, shown, until};
 
 const CONTROLLER: &str = "kustomize-controller";
 /// For how long what the commit brings is not ready, in seconds.
@@ -52,7 +52,7 @@ fn an_upgrade_whose_root_waits_for_health_is_left_alone() {
     until("the new version waits", seconds(LIMIT), || {
         new() && checks()
     });
-    let took = until("the commit is done with", seconds(SLOW + LIMIT), || {
+    let took = closely("the commit is done with", seconds(SLOW + LIMIT), || {
         assert!(!catalog.is_held(CONTROLLER), "it was called broken");
         world.synced().is_ok()
     });

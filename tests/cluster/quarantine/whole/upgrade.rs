@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{Catalog, FLUX, is_of_commit};
 use super::{SETTLED, with};
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, whole, workloads};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{closely, eventually, figure, seconds, shown, until};
 
 const CONTROLLER: &str = "source-controller";
 /// Ten minutes, but for Kubernetes' times, which are cut to the second before.
@@ -36,7 +36,7 @@ fn a_commit_whose_controller_never_becomes_ready_is_held_after_its_time() {
     until("Flux applies the commit", seconds(120), || {
         catalog.delivered() == "stuck" && port() == json!(9)
     });
-    until("it is held", seconds(SETTLED + LIMIT), || {
+    closely("it is held", seconds(SETTLED + LIMIT), || {
         catalog.is_held(CONTROLLER)
     });
     let waited = began.elapsed();

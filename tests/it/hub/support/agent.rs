@@ -9,7 +9,8 @@ use linesman::wire::api::{
 use linesman::wire::report::Facts;
 use serde_json::Value;
 
-use super::{TestHub, answer};
+use super::TestHub;
+use super::calls::answer;
 
 /// One call that an agent signs.
 pub(crate) struct Call<'a> {

@@ -367,6 +367,34 @@ fn what_a_kustomization_brings_of_the_engine_is_known_while_it_is_at_work() {
     assert_eq!(told("2", "2", "True"), (true, true, false));
 }
 
+/// By both is told whether it is done with what the root has just applied; also while it says nothing else.
+#[test]
+fn how_far_an_application_and_a_release_are_is_known() {
+    let mut seen = Observed::default();
+    let mut told = |kind: Kind, change: &Value| {
+        let (id, live) = saying(kind, change);
+        heard(&mut seen, id.clone(), Heard::of(HOME, id.kind, &live));
+        let child = &seen.children[&id];
+        (child.tried.clone(), child.pending)
+    };
+    let app = |status: &str, phase: &str| {
+        json!({"/status": {
+            "sync": {"status": status, "revision": "2"}, "operationState": {"phase": phase},
+        }})
+    };
+    for (kind, change, expected) in [
+        (Kind::Application, json!({}), ("", false)),
+        (Kind::Application, app("OutOfSync", "Running"), ("2", true)),
+        (Kind::Application, app("Synced", "Succeeded"), ("2", false)),
+        (Kind::HelmRelease, json!({}), ("", true)),
+        (Kind::HelmRelease, ready("True"), ("", false)),
+        (Kind::HelmRelease, ready("Unknown"), ("", true)),
+    ] {
+        let (tried, pending) = expected;
+        assert_eq!(told(kind, &change), (tried.to_owned(), pending), "{change}");
+    }
+}
+
 /// One that is resumed may say nothing but that it is at work.
 #[test]
 fn what_is_at_work_is_suspended_no_more() {

@@ -1,5 +1,7 @@
 //! Looks that are written down by another clock than the agent's (F12).
 
+use serde_json::Map;
+
 use super::*;
 
 const SENT: &str = "2030-01-01T00:00:10.500Z";

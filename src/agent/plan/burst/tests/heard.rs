@@ -6,7 +6,7 @@ use kube::core::DynamicObject;
 
 use super::*;
 use crate::agent::plan::burst::fate::course;
-use crate::clock::parse_rfc3339;
+use crate::clock::{parse_rfc3339, rfc3339};
 
 /// A commit's deletions are heard of while it works on them or just after that, so its end has to be known.
 #[test]

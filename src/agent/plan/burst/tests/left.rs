@@ -3,7 +3,7 @@
 use super::*;
 use crate::agent::plan::find::FRESH;
 use crate::agent::plan::state::{Answer, Scope};
-use crate::clock::parse_rfc3339;
+use crate::clock::{parse_rfc3339, rfc3339};
 
 const RIGHTS: [&str; 2] = [
     "cluster-reconciler-flux-system",

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::plan::project::lease_of;
 use crate::agent::plan::state::Lease;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, deployment};
 use crate::clock::rfc3339;
 
 const NAME: &str = "kustomize-controller";
@@ -20,8 +20,8 @@ struct Led {
     seen: i64,
     /// What the controller selected when it was made; now that is all.
     selector: Option<&'static str>,
-    /// When a Pod that is gone let go of a Lease with another name.
-    before: Option<i64>,
+    /// What it selects now.
+    selects: Option<&'static str>,
 }
 
 const LED: Led = Led {
@@ -32,7 +32,7 @@ const LED: Led = Led {
     renewed: 0,
     seen: 20,
     selector: None,
-    before: None,
+    selects: None,
 };
 
 fn led(runs: i64, acquired: Option<i64>) -> Led {
@@ -65,12 +65,12 @@ fn renamed(runs: i64, seen: i64) -> Led {
     }
 }
 
-/// With other arguments the one before it led by another Lease, beside it.
-fn beside(acquired: i64, before: i64) -> Led {
-    let (acquired, before) = (Some(acquired), Some(before));
+/// It has this selector, and the Lease that goes with it.
+fn selects(selector: &'static str) -> Led {
+    let selector = Some(selector);
     Led {
-        acquired,
-        before,
+        selector,
+        selects: selector,
         ..LED
     }
 }
@@ -97,12 +97,18 @@ fn put_off_within(words: &str, led: &Led, limit: i64) -> i64 {
     let said = now - Duration::seconds(20);
     let after = |seconds: i64| said + Duration::seconds(seconds);
     let live = cluster.objects.get_mut(&sync).unwrap();
+    live.fields["metadata"]["labels"] = json!({"team": "a"});
     live.fields["spec"]["timeout"] = json!("2m0s");
     live.fields["status"]["conditions"] = json!([{
         "type": "Reconciling", "status": "True", "reason": "Progressing",
         "message": format!("{words} for revision main@sha1:1 with a timeout of 2m0s"),
         "lastTransitionTime": rfc3339(said),
     }]);
+    if let Some(selector) = led.selects {
+        let live = cluster.objects.get_mut(&deployment(NAME)).unwrap();
+        let container = &mut live.fields["spec"]["template"]["spec"]["containers"][0];
+        container["args"] = json!([format!("--watch-label-selector={selector}")]);
+    }
     let pod = cluster.pods.get_mut(NAME).unwrap();
     (pod.running, pod.deleting) = (Some(after(led.runs)), led.deleting);
     let mut observed = cluster.observed();
@@ -113,13 +119,6 @@ fn put_off_within(words: &str, led: &Led, limit: i64) -> i64 {
         renewed: now - Duration::seconds(led.renewed),
         seen: after(led.seen),
     };
-    let former = led.before.map(|at| Lease {
-        holder: String::new(),
-        renewed: after(at),
-        ..lease.clone()
-    });
-    let former = former.map(|lease| (lease_of(NAME, Some("b")), lease));
-    observed.leases.extend(former);
     let name = lease_of(NAME, led.selector);
     observed.leases.insert(name, lease);
     let owed = now - Duration::seconds(15);
@@ -170,9 +169,9 @@ fn only_the_word_of_the_pod_that_leads_puts_an_answer_off() {
         ("its Lease has a new name", renamed(-10, -1), true),
         ("there was none of that name then", renamed(-10, 0), false),
         ("who has it ran later", renamed(1, -1), false),
-        ("another led then by another Lease", beside(0, 1), false),
-        ("it led before that, too", beside(-1, 1), true),
-        ("that was given up long before", beside(0, -36), true),
+        ("it selects what has that label", selects("team=a"), true),
+        ("it selects others", selects("team=b"), false),
+        ("it leaves that out", selects("env,!team"), false),
         ("it ends", ends(), false),
         ("it renewed the Lease", renewed(180), true),
         ("it does not renew it", renewed(181), false),

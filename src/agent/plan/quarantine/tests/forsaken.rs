@@ -2,11 +2,15 @@
 
 use std::slice;
 
-use super::dropped::{in_git, says};
+use super::dropped::{in_git, policy, says};
 use super::ordered::{NAME, order};
 use super::*;
-use crate::agent::engine::GIT_OWNER_NAMESPACE;
+use crate::agent::engine::{GIT_OWNER_NAMESPACE, Install};
+use crate::agent::gate::policy::Mending;
 use crate::agent::plan::ownership;
+use crate::agent::plan::tests::{desired_with, flux_with_helm};
+use crate::bundle::Bundle;
+use crate::wire::api::EngineKind;
 
 /// A commit took a controller out of the catalog, which the last snapshot has as Git's. It is held, and works.
 fn removed_and_held() -> Cluster {
@@ -46,6 +50,70 @@ fn what_the_catalog_no_longer_has_is_the_agents_again_by_order() {
     assert!(writes.all(|(action, _)| action != "hold"));
 }
 
+/// The same with a policy that the roots do without; both are the agent's again by order, and the snapshot says so.
+fn taken_back() -> Cluster {
+    let mut cluster = in_git();
+    let all = [deployment(NAME), policy()];
+    says(&mut cluster, &all);
+    fetched(&mut cluster, "main@sha1:2");
+    for act in ["hold", "reclaim"] {
+        let mut done: Vec<String> = Vec::new();
+        for _ in &all {
+            let plan = cluster.plan();
+            done.extend(writes(&plan).iter().map(|(did, to)| format!("{did} {to}")));
+            do_all(&mut cluster, &plan);
+            cluster.keep_regained();
+        }
+        done.sort();
+        let expected = ["allow-egress", NAME].map(|name| format!("{act} {name}"));
+        assert_eq!(done, expected);
+        works(&mut cluster);
+        cluster.history.faults.clear();
+        cluster.now += Duration::seconds(1);
+        order(&mut cluster, Duration::ZERO);
+    }
+    assert_eq!(writes(&cluster.plan()), []);
+    cluster
+}
+
+/// W5: nothing of an object that is gone says whose it was, and what the roots do without would be let go.
+#[test]
+fn what_is_the_agents_again_and_deleted_is_made_as_the_bundle_has_it() {
+    for lost in [deployment(NAME), policy()] {
+        let mut cluster = taken_back();
+        assert!(cluster.objects.remove(&lost).is_some());
+        let plan = cluster.plan();
+        assert_eq!(writes(&plan), [("create", lost.name.as_str())]);
+        do_all(&mut cluster, &plan);
+        let live = &cluster.objects[&lost];
+        let labels = [GIT_OWNER, GIT_OWNER_NAMESPACE].map(|name| live.label(name));
+        assert_eq!((labels, hold(live)), ([None; 2], None), "{lost}");
+    }
+}
+
+/// What the snapshot had as Git's would be held as the version of before.
+#[test]
+fn what_is_the_agents_again_goes_with_the_next_version_of_the_bundle() {
+    let mut cluster = taken_back();
+    let mut desired = desired_with(EngineKind::Flux, flux_with_helm());
+    let objects = desired.install.bundle.objects.iter();
+    let objects = objects.map(|object| {
+        let mut object = object.whole().into_owned();
+        if object["kind"] == "Deployment" && object["metadata"]["name"] == NAME {
+            *object.pointer_mut(IMAGE).unwrap() = json!("ghcr.io/fluxcd/source-controller:v2");
+        }
+        object
+    });
+    let bundle = Bundle::from_objects(objects.collect()).unwrap();
+    desired.install.bundle = Arc::new(bundle);
+    let (policy, install) = (cluster.install.policy.clone(), &cluster.install);
+    let gits = install.wanted.iter().filter(|(_, w)| w.git_owned);
+    let gits = gits.map(|(id, _)| (id.clone(), install.body(id).unwrap()));
+    cluster.install = Install::new(&desired, &gits.collect(), Some(Mending::default()));
+    cluster.install.policy = policy;
+    assert_eq!(writes(&cluster.plan()), [("apply", NAME)]);
+}
+
 fn is_gits(cluster: &Cluster) -> bool {
     let seen = cluster.observed();
     let install = ownership::taken(&cluster.install, &seen);
@@ -74,8 +142,8 @@ fn what_git_had_in_another_version_is_not_the_agents_for_want_of_marks() {
         let metadata = &mut cluster.objects.get_mut(&id).unwrap().fields["metadata"];
         metadata["labels"] = json!({});
         metadata["annotations"] = json!({});
-        let (seen, wanted) = (cluster.observed(), &cluster.install.wanted[&id]);
-        let back = is_back(&cluster.install, &seen, (&id, wanted));
+        let seen = cluster.observed();
+        let back = regained(&cluster.install, &seen).contains(&id);
         assert_eq!(back, expected, "{image:?}");
     }
 }
@@ -88,8 +156,10 @@ fn what_is_not_surely_left_or_is_another_version_is_not_taken_back() {
         let live = cluster.objects.get_mut(&deployment(NAME)).unwrap();
         *live.fields.pointer_mut(IMAGE).unwrap() = json!("x:v2");
     };
-    let cases: [&dyn Fn(&mut Cluster); 3] = [&listed, &begins, &another];
-    for (case, change) in cases.into_iter().enumerate() {
+    // Only what waits for the end of a commit may yet be the agent's.
+    let changes: [&dyn Fn(&mut Cluster); 3] = [&listed, &begins, &another];
+    let waits = [false, true, false];
+    for (case, (change, waits)) in changes.into_iter().zip(waits).enumerate() {
         let mut cluster = removed_and_held();
         change(&mut cluster);
         order(&mut cluster, Duration::ZERO);
@@ -99,5 +169,7 @@ fn what_is_not_surely_left_or_is_another_version_is_not_taken_back() {
         let seen = cluster.observed();
         let id = deployment(NAME);
         assert!(!is_forsaken(&cluster.install, &seen, &id), "{case}");
+        let may_be = may_be_ours(&cluster.install, &seen, &id);
+        assert_eq!(may_be, waits, "{case}");
     }
 }

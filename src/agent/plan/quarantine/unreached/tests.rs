@@ -1,4 +1,5 @@
 use serde_json::json;
+use time::Duration;
 
 use super::*;
 use crate::agent::engine::is_workload;
@@ -152,7 +153,7 @@ fn it_counts_from_when_both_ends_are_there() {
         running(
             cluster,
             "kustomize-controller",
-            seconds + LED.whole_seconds(),
+            seconds + HANDED.whole_seconds(),
         );
     };
     let available = |cluster: &mut Cluster, seconds: i64| {

@@ -53,6 +53,7 @@ fn what_a_commit_has_just_broken_is_neither_a_fault_nor_well() {
             followed: Followed {
                 revision: "main@sha1:1".to_owned(),
                 former: vec![("main@sha1:0".to_owned(), at(0))],
+                ..Followed::default()
             },
             ..History::default()
         };
@@ -69,13 +70,20 @@ fn what_a_commit_has_just_broken_is_neither_a_fault_nor_well() {
     }
     assert_eq!(said(&observed, 60).0, Status::False);
 
-    observed.children = Arc::new(BTreeMap::from([(id.clone(), late)]));
-    let text = format!("{id} has not tried main@sha1:1 yet; it is waited for until {end}");
-    let behind = (Status::Unknown, waits, text);
-    for seconds in [0, 59] {
-        assert_eq!(said(&observed, seconds), behind, "after {seconds} s");
+    let works = Child {
+        pending: true,
+        ..Child::default()
+    };
+    let release = ObjectId::new(Kind::HelmRelease, "apps", "shop");
+    for (id, child) in [(id, late), (release, works)] {
+        observed.children = Arc::new(BTreeMap::from([(id.clone(), child)]));
+        let text = format!("{id} is not done with main@sha1:1 yet; it is waited for until {end}");
+        let behind = (Status::Unknown, waits.clone(), text);
+        for seconds in [0, 59] {
+            assert_eq!(said(&observed, seconds), behind, "after {seconds} s");
+        }
+        // It may take its time.
+        let ready = (Status::True, "Ready".to_owned(), String::new());
+        assert_eq!(said(&observed, 60), ready);
     }
-    // It may take its time.
-    let ready = (Status::True, "Ready".to_owned(), String::new());
-    assert_eq!(said(&observed, 60), ready);
 }

@@ -1,5 +1,6 @@
 //! What is held back from Git.
 
+use super::super::held::fitting;
 use super::*;
 
 /// W41: what an agent keeps up in vain, a person has to see to.
@@ -44,30 +45,47 @@ fn a_hold_that_does_not_stand_is_told_of_first() {
     }
 }
 
-/// After a revert no commit gives it back: what does, and where, is told.
-#[test]
-fn of_what_the_catalog_no_longer_has_the_way_out_is_told() {
-    let mut install = plan::tests::install();
+/// What the last snapshot has as Git's and a commit left out, with which the root is done. It is held, for the second time.
+fn left_out(ids: &[ObjectId], revision: &str, reason: &str) -> (Install, Observed) {
+    let plain = plan::tests::install();
+    let gits = ids.iter().map(|id| {
+        let mut body = plain.body(id).unwrap();
+        body["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
+        (id.clone(), body)
+    });
+    let desired = plan::tests::desired_of(EngineKind::Flux);
+    let install = Install::new(&desired, &gits.collect(), Some(Mending::default()));
     let mut observed = working(&install);
-    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
-    install.take_over(&id);
     let hold = json!({
-        "revision": "main@sha1:1", "since": rfc3339(at(0)), "reason": "it crashes", "attempt": 1,
+        "revision": revision, "since": rfc3339(at(0)), "reason": reason, "attempt": 2,
     });
     let note = hold.to_string();
-    alter(&mut observed, &id, |fields| {
-        fields["metadata"]["annotations"][HELD] = json!(note);
-        fields["metadata"]["annotations"][RECONCILE] = json!("disabled");
-        fields["metadata"]["labels"][GIT_OWNER] = json!("flux-system");
-    });
-    let sync = install.sync.clone();
-    alter(&mut observed, &sync, |fields| {
+    for id in ids {
+        alter(&mut observed, id, |fields| {
+            fields["metadata"]["annotations"][HELD] = json!(note);
+            fields["metadata"]["annotations"][RECONCILE] = json!("disabled");
+        });
+    }
+    root_is_at("main@sha1:2", &install, &mut observed);
+    (install, observed)
+}
+
+/// It has begun with this commit, is done with the second one, and lists nothing.
+fn root_is_at(tried: &str, install: &Install, observed: &mut Observed) {
+    alter(observed, &install.sync, |fields| {
         let ready = json!({"type": "Ready", "status": "True"});
         fields["status"] = json!({
             "conditions": [ready], "inventory": {"entries": []},
-            "lastAttemptedRevision": "main@sha1:2", "lastAppliedRevision": "main@sha1:2",
+            "lastAttemptedRevision": tried, "lastAppliedRevision": "main@sha1:2",
         });
     });
+}
+
+/// After a revert no commit gives it back: what does, and where, is told, and of no time at which it would be tried.
+#[test]
+fn of_what_the_catalog_no_longer_has_the_way_out_is_told() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let (install, mut observed) = left_out(std::slice::from_ref(&id), "main@sha1:1", "it crashes");
     let history = History::default();
     let told = |observed: &Observed| {
         let plan = plan::plan(at(30), &install, observed, &history);
@@ -80,16 +98,72 @@ fn of_what_the_catalog_no_longer_has_the_way_out_is_told() {
             lacks: None,
         };
         let (_, text) = held(&moment).expect("it is held");
-        text.split_once(": it crashes; ").unwrap().1.to_owned()
+        text
     };
-    let left = format!(
-        "the catalog no longer has {id}: commit it again, or leave it to the agent: linesman cluster lift {} --reason TEXT",
-        install.cluster
+    let expected = |way_out: &str| {
+        let since = rfc3339(at(0));
+        format!(
+            "{id} since {since} because of main@sha1:1: it crashes; the catalog no longer has {id}: {way_out}"
+        )
+    };
+    let lift = format!("linesman cluster lift {} --reason TEXT", install.cluster);
+    let ours = format!("commit it again, or leave it to the agent: {lift}");
+    assert_eq!(told(&observed), expected(&ours));
+
+    // The order stays, and is obeyed then.
+    root_is_at("main@sha1:3", &install, &mut observed);
+    let waits = format!(
+        "{ours}, which is carried out when Flux is done with its commit, and not while that fails"
     );
-    assert_eq!(told(&observed), left);
+    assert_eq!(told(&observed), expected(&waits));
+
+    root_is_at("main@sha1:2", &install, &mut observed);
     alter(&mut observed, &id, |fields| {
         fields["spec"]["template"]["spec"]["containers"][0]["image"] = json!("x:v2");
     });
-    let kept = format!("the catalog no longer has {id}: it stays held until a commit has it again");
-    assert_eq!(told(&observed), kept);
+    let kept = "it stays held until a commit has it again";
+    assert_eq!(told(&observed), expected(kept));
+}
+
+/// A commit that removes the engine has many held, and the text has an end.
+#[test]
+fn however_many_are_held_the_way_out_is_told() {
+    let plain = plan::tests::install();
+    let ids = plain.wanted.keys().filter(|id| plain.may_be_gits(id));
+    let ids: Vec<ObjectId> = ids.take(8).cloned().collect();
+    let first = ids.first().unwrap();
+    let commit = format!("main@sha1:{}", "0123456789".repeat(4));
+    let lift = format!("linesman cluster lift {} --reason TEXT", plain.cluster);
+    let end = format!(
+        "; and 4 more; the catalog no longer has {first} and 7 more: commit it again, or leave it to the agent: {lift}"
+    );
+    let pruned = "was pruned: the catalog no longer has it";
+    for reason in [pruned.to_owned(), pruned.repeat(12)] {
+        let (install, observed) = left_out(&ids, &commit, &reason);
+        let (_, reason, text) = told(&install, &observed)["Quarantined"].clone();
+        assert_eq!(reason, "BadEngineCommit");
+        assert!(text.ends_with(&end), "{text}");
+        for id in &ids[..4] {
+            assert!(text.contains(&format!("{id} since ")), "{text}");
+        }
+    }
+}
+
+/// One alone is told of as a whole, as long as there is place.
+#[test]
+fn what_is_held_is_cut_for_want_of_place_alone() {
+    let said = |lengths: &[usize], place| {
+        let all = lengths.iter().map(|length| "x".repeat(*length));
+        let told = fitting(all.collect(), place).into_iter();
+        told.map(|text| text.chars().count()).collect::<Vec<_>>()
+    };
+    let more = "and 1 more".len();
+    assert_eq!(said(&[], 700), Vec::<usize>::new());
+    assert_eq!(said(&[600], 700), [600]);
+    assert_eq!(said(&[600, 90], 694), [600, 90]);
+    assert_eq!(said(&[600, 90], 693), [344, 90]);
+    assert_eq!(said(&[100; 4], 700), [100; 4]);
+    assert_eq!(said(&[100; 5], 700), [100, 100, 100, 100, more]);
+    assert_eq!(said(&[400, 100], 200), [198, more]);
+    assert_eq!(said(&[400, 100], 10), [150, more]);
 }

@@ -50,8 +50,16 @@ impl Secrets {
         let (code, answer) = match parts.method.as_str() {
             "PATCH" => {
                 let sent: Value = serde_json::from_slice(&bytes).unwrap();
-                all.insert(name, sent.clone());
-                (200, sent)
+                let kind = parts.headers.get(http::header::CONTENT_TYPE);
+                let now = if kind.is_some_and(|kind| kind == "application/merge-patch+json") {
+                    let mut now = all.get(&name).cloned().unwrap_or_default();
+                    merge(&mut now, &sent);
+                    now
+                } else {
+                    sent
+                };
+                all.insert(name, now.clone());
+                (200, now)
             }
             "GET" if name == "kube-system" => (
                 200,
@@ -128,5 +136,24 @@ impl Secrets {
     /// Somebody deletes them.
     pub(in crate::hub::rotate) fn delete(&self) {
         self.0.lock().unwrap().clear();
+    }
+}
+
+/// JSON Merge Patch (RFC 7396).
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    let fields = into.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            fields.remove(key);
+        } else {
+            merge(fields.entry(key).or_insert(Value::Null), value);
+        }
     }
 }

@@ -166,11 +166,13 @@ fn an_upgrade_that_is_at_work_is_not_called_off_for_its_silence() {
 }
 
 /// When a commit's version of `id` is called broken, from its change on: so many seconds after that the root `said` that it is in health
-/// checks, and the Pod that leads `runs`, and leads, since then.
-fn in_checks(id: &ObjectId, runs: i64, said: i64) -> Option<Duration> {
+/// checks, and the Pod that leads `runs`, and leads, since then. Whether its selector selects the root, the root's `label` says.
+fn in_checks(id: &ObjectId, (runs, said): (i64, i64), label: &str) -> Option<Duration> {
     const NAME: &str = "kustomize-controller";
     let mut cluster = working(EngineKind::Flux, true);
     change(&mut cluster, id);
+    let root = cluster.install.sync.clone();
+    cluster.objects.get_mut(&root).unwrap().fields["metadata"]["labels"] = json!({(label): ""});
     let changed = cluster.now;
     let after = |seconds: i64| changed + Duration::seconds(seconds);
     cluster.pods.get_mut(NAME).unwrap().running = Some(after(runs));
@@ -216,19 +218,21 @@ fn an_upgrade_whose_root_is_in_health_checks_is_not_called_off_for_its_silence()
     let controller = ObjectId::new(Kind::Deployment, "flux-system", "kustomize-controller");
     let role = ObjectId::new(Kind::ClusterRole, "", "crd-controller-flux-system");
     let checks = |said: i64| Duration::seconds(said + 330);
-    for (id, runs, said, owed) in [
-        (&controller, 3, 10, checks(10)),
-        (&controller, 3, 3, checks(3)),
-        (&controller, 3, 1, ROLLED + UNANSWERED),
-        (&role, -100, 1, checks(1)),
+    for (id, at, label, owed) in [
+        (&controller, (3, 10), "a", checks(10)),
+        (&controller, (3, 3), "a", checks(3)),
+        (&controller, (3, 1), "a", ROLLED + UNANSWERED),
+        // It is the word of the one before it, which led beside it: this one hears of no root.
+        (&controller, (3, 10), "b", ROLLED + UNANSWERED),
+        (&role, (-100, 1), "b", checks(1)),
         // A controller that has no rights any more waits in vain.
-        (&binding(), -100, 1, ROLLED + DEAF),
+        (&binding(), (-100, 1), "b", ROLLED + DEAF),
     ] {
-        let named = in_checks(id, runs, said);
+        let named = in_checks(id, at, label);
         let within = owed..=owed + LOOK * 2;
         assert!(
-            named.is_some_and(|at| within.contains(&at)),
-            "{id} {runs} {said}: {named:?}"
+            named.is_some_and(|took| within.contains(&took)),
+            "{id} {at:?} {label}: {named:?}"
         );
     }
 }
