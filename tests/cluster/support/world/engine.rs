@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{ARGOCD, FLUX, World};
 use crate::support::api::{deployment, path};
-use crate::support::{argocd, until};
+use crate::support::{argocd, closely};
 
 /// Annotations by which something is held back from the engine.
 const HOLDS: [&str; 3] = [
@@ -56,17 +56,20 @@ impl World {
         for root in [git_repository(FLUX), kustomization(FLUX)] {
             let patch = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": stamp } } });
             // Root objects may be away for a moment after a CRD or the namespace was deleted.
-            until(&format!("{root} takes the request"), limit, || {
+            closely(&format!("{root} takes the request"), limit, || {
                 let Ok(Some(object)) = self.api.try_get(&root) else {
                     return false;
                 };
+                if object["status"]["lastHandledReconcileAt"] == json!(stamp) && holds(&object) {
+                    return true;
+                }
+                // A root that is in Git may be written over at each of its own reconciliations.
                 if object["metadata"]["annotations"]["reconcile.fluxcd.io/requestedAt"]
                     != json!(stamp)
                 {
                     self.api.patch(&root, &patch);
-                    return false;
                 }
-                object["status"]["lastHandledReconcileAt"] == json!(stamp) && holds(&object)
+                false
             });
         }
     }
