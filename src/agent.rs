@@ -138,7 +138,7 @@ async fn lead(
     stop: CancellationToken,
 ) -> Result<()> {
     let mut leaving = JoinSet::new();
-    let ended = terms(config, kube, signs, stop, &mut leaving).await;
+    let ended = Box::pin(terms(config, kube, signs, stop, &mut leaving)).await;
     // Each has its own bound.
     while leaving.join_next().await.is_some() {}
     ended
@@ -198,18 +198,27 @@ async fn terms(
         };
         let removed = wiring::parts(config.clone(), &kube, signs.clone(), start, &mut tasks);
         let first = tasks.first().await;
-        if first.is_ok() && upgrade.stepped_back() && !removed.is_cancelled() {
+        let removed = removed.is_cancelled();
+        if first.is_ok() && upgrade.stepped_back() && !removed {
             // As long as it names this Pod, it would be taken again.
             let _late = timeout(DRAIN, freed.cancelled()).await;
             upgrade.gave(*let_go.borrow());
             leaving.spawn(async move { tasks.finish(DRAIN, &Ok(())).await });
             continue;
         }
+        // Before the others end: adoption YAML that comes later is new.
+        let known = enroll::stored::waiting_token(&kube, namespace);
+        let known = if removed {
+            Some(heart.through(known).await)
+        } else {
+            None
+        };
         tasks.finish(DRAIN, &first).await;
         first?;
-        if removed.is_cancelled() {
-            let places = (config.namespace.as_str(), &config.engines);
-            let removal = enroll::removal::remove(&kube, places, config.extent, &stop);
+        if let Some(known) = known {
+            let (places, known) = ((namespace, &config.engines), known?);
+            let known = known.as_deref();
+            let removal = enroll::removal::remove(&kube, places, config.extent, known, &stop);
             // Nobody keeps the Lease any more, and this takes longer than a probe waits.
             return heart.through(Box::pin(removal)).await;
         }

@@ -43,6 +43,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use clap::error::ContextKind;
 use clap::{Parser, Subcommand, ValueEnum};
 use tokio::runtime::{Builder, Runtime};
 
@@ -228,8 +229,21 @@ fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
 /// The command line and, for what it leaves out, the environment.
 fn read<P: Parser>(args: &[OsString]) -> Result<P, clap::Error> {
     let empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    let mut matches = without(P::command(), &empty).try_get_matches_from(args)?;
+    let matches = without(P::command(), &empty).try_get_matches_from(args);
+    let mut matches = matches.map_err(|e| as_typed::<P>(e, args))?;
     P::from_arg_matches_mut(&mut matches).map_err(|e| e.format(&mut P::command()))
+}
+
+/// The error with the usage of what was typed: clap names what the environment gives beside it, as if it were needed, too.
+fn as_typed<P: Parser>(mut error: clap::Error, args: &[OsString]) -> clap::Error {
+    let typed = without(P::command(), &|_| true).try_get_matches_from(args);
+    if let Err(typed) = typed
+        && typed.kind() == error.kind()
+        && let Some(usage) = typed.get(ContextKind::Usage)
+    {
+        error.insert(ContextKind::Usage, usage.clone());
+    }
+    error
 }
 
 /// Without the variables that are empty: such a one counts as one that is not set, as scripts and Compose files leave them.

@@ -103,7 +103,10 @@ impl Hands<'_> {
             Action::Hold { note } => self.mark(id, true, Some(note)).await,
             Action::Lift { note } => self.mark(id, false, Some(note)).await,
             Action::Settle => self.mark(id, false, None).await,
-            Action::Reclaim => self.merge_seen(id, unmarked()).await,
+            Action::Reclaim => {
+                let patch = unmarked(self.install, self.observed, id);
+                self.merge_seen(id, patch).await
+            }
             Action::Relinquish { .. } => self.relinquish(id).await,
             Action::Migrate { to, named } => self.migrate(id, to, named).await,
             Action::Shield(shield) => self.shield(id, shield).await,

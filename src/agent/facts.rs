@@ -17,7 +17,7 @@ use crate::manifests;
 use crate::wire::api::{EngineKind, Via};
 use crate::wire::id::Digest;
 use crate::wire::report::{
-    BUNDLES_IN_FORCE, ENGINE_IN_FORCE, Facts, GIT_IN_FORCE, REPLACES_ENGINES,
+    BUNDLES_IN_FORCE, ENGINE_IN_FORCE, Facts, GIT_IN_FORCE, PATHS_IN_FORCE, REPLACES_ENGINES,
 };
 
 const EVERY: Duration = Duration::from_mins(1);
@@ -48,6 +48,8 @@ pub struct Setup {
     pub engine: EngineKind,
     /// The bundle in force, then the one that a change goes back to, where that is another one.
     pub bundles: Vec<Digest>,
+    /// What of the catalog the engine in force follows, then the one that a change goes back to, where that is the other one.
+    pub paths: Vec<(EngineKind, String)>,
     /// The engine's way to the Git host.
     pub git: Via,
 }
@@ -58,9 +60,16 @@ impl Setup {
         let before = install.change.as_ref().map(|change| &change.from.bundle);
         let before = before.filter(|before| **before != install.form.bundle);
         let bundles = [Some(&install.form.bundle), before].into_iter().flatten();
+        let engine = desired.kind();
+        let follows = (engine, desired.assignment.catalog.path.clone());
+        let before = install.change.as_ref().map(|change| &change.from);
+        let before = before.filter(|from| !from.path.is_empty());
+        let before = before.and_then(|from| Some((from.kind?, from.path.clone())));
+        let before = before.filter(|(kind, _)| *kind != engine);
         Self {
-            engine: desired.kind(),
+            engine,
             bundles: bundles.cloned().collect(),
+            paths: [Some(follows), before].into_iter().flatten().collect(),
             git: desired.assignment.catalog.via,
         }
     }
@@ -93,9 +102,12 @@ pub fn summarize(sources: &Sources) -> Facts {
     if let Some(Setup {
         engine,
         bundles,
+        paths,
         git,
     }) = &sources.setup
     {
+        let paths = paths.iter().map(|(kind, path)| format!("{kind}={path}"));
+        set(PATHS_IN_FORCE, paths.collect::<Vec<_>>().join(","));
         let bundles: Vec<&str> = bundles.iter().map(Digest::as_str).collect();
         set(BUNDLES_IN_FORCE, bundles.join(","));
         set(ENGINE_IN_FORCE, engine.to_string());

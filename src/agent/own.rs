@@ -1,13 +1,14 @@
 //! Keeps the agent's own objects as the adoption YAML has them: looks once a minute, applies what differs, and puts it
-//! on record. Rights that were taken from the agent it cannot give itself again: it says just which ones are missing, by
-//! the API server's own word on them.
+//! on record. What differs by other YAML is left to the agent that it brings. Rights that were taken from the agent it
+//! cannot give itself again: it says just which ones are missing, by the API server's own word on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::EventType;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -27,6 +28,7 @@ use super::{Joined, News, enroll};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::lifetime::hearts::Heart;
+use crate::manifests::AGENT;
 use crate::telemetry::HealMetrics;
 use crate::wire::report::{ConditionType, HealRecord, HealResult, HealStep, Scene, Status};
 
@@ -64,6 +66,8 @@ pub(super) struct Keeping {
 #[derive(Default)]
 struct Memory {
     open: BTreeMap<ObjectId, HealRecord>,
+    /// What differs and is not judged yet: whoever applies other adoption YAML applies the Deployment last.
+    doubted: BTreeSet<ObjectId>,
     /// What was told of rights; none = nothing yet.
     told: Option<String>,
     /// When the API server last said which rights there are, and those that are missing.
@@ -74,7 +78,13 @@ struct Memory {
 impl Memory {
     fn wait(&self) -> Duration {
         let lost = self.told.as_ref().is_some_and(|told| !told.is_empty());
-        let every = if lost { SOON } else { EVERY };
+        let every = if !self.doubted.is_empty() {
+            SPACING
+        } else if lost {
+            SOON
+        } else {
+            EVERY
+        };
         every.mul_f64(0.9 + clock::unit() / 5.0)
     }
 }
@@ -82,6 +92,8 @@ impl Memory {
 /// What became of one object.
 enum Kept {
     AsWanted,
+    /// It differs, perhaps as other adoption YAML has it, whose agent is to keep it.
+    Doubted,
     Applied,
     /// The API server gives nobody more rights than he has.
     Forbidden(String),
@@ -92,7 +104,7 @@ impl Kept {
     /// In a record.
     fn outcome(&self) -> &str {
         match self {
-            Self::AsWanted | Self::Applied => "ok",
+            Self::AsWanted | Self::Doubted | Self::Applied => "ok",
             Self::Forbidden(error) | Self::Failed(error) => error,
         }
     }
@@ -143,9 +155,9 @@ impl Keeping {
         let mut refused = Vec::new();
         for (id, wanted) in all.into_iter().flatten() {
             self.heart.beat();
-            match self.keep(&id, &wanted, &mut memory.open).await {
+            match self.keep(&id, &wanted, memory).await {
                 Ok(Kept::Forbidden(why)) => refused.push(format!("{id}: {why}")),
-                Ok(Kept::AsWanted | Kept::Applied | Kept::Failed(_)) => {}
+                Ok(Kept::AsWanted | Kept::Doubted | Kept::Applied | Kept::Failed(_)) => {}
                 Err(error) if is_forbidden(&error) => {
                     refused.push(brief(&format!("{error:#}")));
                 }
@@ -200,18 +212,20 @@ impl Keeping {
 
     /// # Errors
     /// The API server does not answer.
-    async fn keep(
-        &self,
-        id: &ObjectId,
-        wanted: &Value,
-        open: &mut BTreeMap<ObjectId, HealRecord>,
-    ) -> Result<Kept> {
+    async fn keep(&self, id: &ObjectId, wanted: &Value, memory: &mut Memory) -> Result<Kept> {
         let live = self.read(id).await?;
+        let Memory { open, doubted, .. } = memory;
         let Some(finding) = own::differs(id, wanted, live.as_ref()) else {
+            doubted.remove(id);
             self.close(id, open).await;
             return Ok(Kept::AsWanted);
         };
         if !open.contains_key(id) {
+            // YAML takes nothing away.
+            if live.is_some() && (doubted.insert(id.clone()) || self.rolls_out().await) {
+                return Ok(Kept::Doubted);
+            }
+            doubted.remove(id);
             let record = opened(&finding, clock::now());
             info!(object = %id, evidence = finding.evidence, writer = finding.writer, "own object differs");
             let note = format!("{id} {}", finding.evidence);
@@ -266,6 +280,14 @@ impl Keeping {
         self.context.tell(News::Heal(Box::new(record))).await;
     }
 
+    /// Whether the agent's Deployment replaces its Pods. Where it cannot be read, it does not.
+    async fn rolls_out(&self) -> bool {
+        let (kube, namespace) = (&self.context.kube, &self.context.namespace);
+        let deployments: Api<Deployment> = Api::namespaced(kube.clone(), namespace);
+        let read = timeout(CALL, deployments.get_opt(AGENT)).await;
+        matches!(&read, Ok(Ok(Some(live))) if rolls_out(live))
+    }
+
     async fn read(&self, id: &ObjectId) -> Result<Option<Object>> {
         let api = observe::api(&self.context.kube, id.kind, &id.namespace);
         let read = timeout(CALL, api.get_opt(&id.name)).await;
@@ -293,6 +315,18 @@ impl Keeping {
             Err(_) => Kept::Failed("no answer in time".to_owned()),
         }
     }
+}
+
+/// Whether there are Pods of another template than the Deployment has now. One that does not get on is waited for no longer than
+/// Kubernetes waits (`progressDeadlineSeconds`).
+fn rolls_out(live: &Deployment) -> bool {
+    let Some(status) = &live.status else {
+        return false;
+    };
+    let mut conditions = status.conditions.iter().flatten();
+    let stuck = conditions.any(|c| c.type_ == "Progressing" && c.status == "False");
+    let unseen = status.observed_generation < live.metadata.generation;
+    unseen || !stuck && status.updated_replicas < status.replicas
 }
 
 /// Whether the API server did not let the agent see it.
@@ -340,7 +374,7 @@ fn noted(record: &mut HealRecord, missing: bool, kept: &Kept, now: OffsetDateTim
         return false;
     }
     match kept {
-        Kept::AsWanted | Kept::Applied => {}
+        Kept::AsWanted | Kept::Doubted | Kept::Applied => {}
         Kept::Forbidden(_) => READOPT.clone_into(&mut record.next),
         Kept::Failed(error) => {
             record.next = format!(

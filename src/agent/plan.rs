@@ -259,7 +259,11 @@ fn questions(
     steps.extend(witnesses);
     let (asks, again) = admission::asks(now, install, observed, history);
     steps.extend(asks);
-    let sooner = missed.into_iter().chain(again);
+    let (late, others) = behind::asks(now, install, observed, history);
+    let late = late.into_iter().filter(|step| !steps.contains(step));
+    let late: Vec<Step> = late.collect();
+    steps.extend(late);
+    let sooner = missed.into_iter().chain(again).chain(others);
     (steps, sooner.fold(at, OffsetDateTime::min))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::apply::CALL;
+use super::apply::{AtMost as _, CALL, Refused};
 use super::engine::{GUARD, MANAGER, Site, is_workload};
 use super::observe::api;
 use super::own::rights::allowed;
@@ -41,7 +41,8 @@ pub(super) async fn still(
     late: bool,
 ) -> Result<Next> {
     let pass = async {
-        let remains = look(kube, site, objects, late).await?;
+        let there = is_there(kube, site).await?;
+        let remains = look(kube, site, objects, (there, late)).await?;
         let next = next(&remains, late);
         match &next {
             Next::Do(acts) => {
@@ -54,8 +55,8 @@ pub(super) async fn still(
                     return Ok(Next::Pinned(refused));
                 }
             }
-            Next::Still => forget(kube, site, objects).await?,
-            Next::Wait(_) | Next::Ends(_) | Next::Pinned(_) => {}
+            Next::Still if there => forget(kube, site, objects).await?,
+            Next::Still | Next::Wait(_) | Next::Ends(_) | Next::Pinned(_) => {}
         }
         Ok(next)
     };
@@ -69,7 +70,20 @@ pub(super) async fn still(
     })
 }
 
-async fn look(kube: &Client, site: &Site, objects: &[ObjectId], late: bool) -> Result<Remains> {
+/// Whether the engine's Namespace is. Without it nothing of the engine is in it, and an agent that covers some namespaces only
+/// gets no other answer there than a refusal: its rights come with the Namespace.
+async fn is_there(kube: &Client, site: &Site) -> Result<bool> {
+    let id = ObjectId::new(Kind::Namespace, "", &site.namespace);
+    Ok(read(kube, &id).await?.is_some())
+}
+
+/// `there`: the engine's Namespace is; `late`: its Pods had their time.
+async fn look(
+    kube: &Client,
+    site: &Site,
+    objects: &[ObjectId],
+    (there, late): (bool, bool),
+) -> Result<Remains> {
     let mut remains = Remains::default();
     for name in site.traits.rights {
         let binding = ObjectId::new(Kind::ClusterRoleBinding, "", name);
@@ -79,7 +93,7 @@ async fn look(kube: &Client, site: &Site, objects: &[ObjectId], late: bool) -> R
         }
     }
     let workloads: BTreeSet<&ObjectId> = objects.iter().filter(|o| is_workload(o.kind)).collect();
-    for id in &workloads {
+    for id in workloads.iter().filter(|_| there) {
         let Some(live) = read(kube, id).await? else {
             continue;
         };
@@ -88,10 +102,15 @@ async fn look(kube: &Client, site: &Site, objects: &[ObjectId], late: bool) -> R
             remains.running.push((*id).clone());
         }
     }
-    let pods: Api<Pod> = Api::namespaced(kube.clone(), &site.namespace);
-    let listed = within(pods.list(&ListParams::default())).await;
-    let listed = listed.with_context(|| format!("list the Pods of {}", &site.namespace))?;
-    for pod in listed.items {
+    let pods = if there {
+        let pods: Api<Pod> = Api::namespaced(kube.clone(), &site.namespace);
+        let listed = within(pods.list(&ListParams::default())).await;
+        let listed = listed.with_context(|| format!("list the Pods of {}", &site.namespace))?;
+        listed.items
+    } else {
+        Vec::new()
+    };
+    for pod in pods {
         let labels = pod.metadata.labels.unwrap_or_default();
         let app = labels
             .get("app")
@@ -211,6 +230,9 @@ pub(super) async fn hindered(kube: &Client, site: &Site, before: &Site) -> Resul
             )));
         }
     }
+    if !is_there(kube, site).await? {
+        return Ok(None);
+    }
     for (kind, name) in site.traits.controllers {
         let id = ObjectId::new(kind, &site.namespace, name);
         if let Some(live) = read(kube, &id).await? {
@@ -236,18 +258,12 @@ async fn read(kube: &Client, id: &ObjectId) -> Result<Option<DynamicObject>> {
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    match timeout(CALL, call).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(anyhow!(
-            "the API server did not answer in {} s",
-            CALL.as_secs()
-        )),
-    }
+    Ok(call.await_at_most(CALL).await?)
 }
 
 fn is_code(error: &anyhow::Error, codes: &[u16]) -> bool {
-    let api = error.downcast_ref::<kube::Error>();
-    matches!(api, Some(kube::Error::Api(status)) if codes.contains(&status.code))
+    let refused = error.downcast_ref::<Refused>();
+    matches!(refused, Some(Refused::Status(status)) if codes.contains(&status.code))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `linesman audit`: who did what, to which cluster, and how it ended.
 
+mod asked;
 mod tail;
 mod verify;
 
@@ -57,15 +58,16 @@ struct FilterArgs {
 }
 
 impl FilterArgs {
-    fn filter(self) -> AuditFilter {
-        AuditFilter {
+    fn filter(self) -> Result<AuditFilter, Failure> {
+        let filter = AuditFilter {
             user: self.user,
             cluster: self.cluster,
             verdict: self.verdict,
             request: self.request,
             since: self.since,
             until: self.until,
-        }
+        };
+        asked::backwards(&filter).map_or(Ok(filter), Err)
     }
 }
 
@@ -95,7 +97,7 @@ pub(super) struct ListArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count())]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count)]
     limit: usize,
     #[command(flatten)]
     connect: Connect,
@@ -153,8 +155,9 @@ const COLUMNS: [Column<AuditView>; 17] = [
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::List(args) => {
+            let filter = args.filter.filter()?;
             let client = args.connect.client().await?;
-            let records = client.audit(&args.filter.filter(), args.limit).await?;
+            let records = client.audit(&filter, args.limit).await?;
             let name = |a: &AuditView| a.seq.to_string();
             list(
                 args.output.output,
@@ -170,6 +173,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
                     "the newest {limit} are shown, and there may be more: see them with a higher --limit"
                 ));
             }
+            asked::of_cluster(&client, &filter).await;
             Ok(())
         }
         Verb::Tail(args) => tail::run(args).await,
@@ -284,12 +288,16 @@ async fn each_behind(
         }
         take(&records)?;
     }
+    if let Some(after) = after.filter(|_| count == 0) {
+        asked::behind(client, after).await?;
+    }
     Ok(count)
 }
 
 async fn export(args: ExportArgs) -> Result<()> {
+    let filter = args.filter.filter()?;
     let client = args.connect.client().await?;
-    let filter = args.filter.filter();
+    asked::of_cluster(&client, &filter).await;
     let mut file = args.file.as_deref().map(Replacement::open).transpose()?;
     // Whoever sees the records needs no word of them.
     let unseen = file.is_some() || !io::stdout().is_terminal();

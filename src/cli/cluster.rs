@@ -109,6 +109,16 @@ pub(super) fn in_force(cluster: &ToldCluster) -> Option<EngineKind> {
     EngineKind::parse(told)
 }
 
+/// The engine and its version, as people are shown them; where the other one is in force still, or again, behind that one.
+fn engines(cluster: &ToldCluster) -> String {
+    let wished = format!("{} {}", cluster.engine, cluster.engine_version);
+    let wished = wished.trim_end();
+    match in_force(cluster).filter(|engine| cluster.engine != *engine) {
+        Some(in_force) => format!("{in_force} → {wished}"),
+        None => wished.to_owned(),
+    }
+}
+
 /// Whether its agent is heard, over its line or by HTTPS alone: where a WebSocket is blocked there is no line. Of a cluster in
 /// Conflict without one that is not known, since that hides an outage.
 fn is_heard(cluster: &ToldCluster) -> bool {

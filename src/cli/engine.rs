@@ -64,7 +64,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Remove(args) => remove::run(args).await,
         Verb::List(args) => {
             let bundles = args.connect.client().await?.bundles().await?;
-            let empty = "the hub holds no engine; run: linesman engine import flux VERSION";
+            let empty = "the hub holds no engine; run: linesman engine import flux VERSION, or argocd VERSION";
             list(
                 args.output.output,
                 &bundles,

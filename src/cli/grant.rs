@@ -29,10 +29,10 @@ pub(super) enum Verb {
 }
 
 const ADD: &str = "\
-Groups are Kubernetes groups: view, edit and admin are bound in every cluster (up to its --access); others you
-bind there as linesman:GROUP. With --as and --as-group, kubectl's flags of the same names are let through for
-these names: the request then goes as linesman:USER in linesman:GROUP, and nothing of the grant's own groups
-goes with it. The record names both, who asked and as whom.
+Groups are Kubernetes groups: view, edit and admin are bound in every cluster, and those above its --access
+get nothing there; others you bind there as linesman:GROUP. With --as and --as-group, kubectl's flags of the
+same names are let through for these names: the request then goes as linesman:USER in linesman:GROUP, and
+nothing of the grant's own groups goes with it. The record names both, who asked and as whom.
 
 Examples:
   linesman grant add user:ada --cluster eu1 --group edit --for 2h --reason TICKET-1
@@ -184,14 +184,14 @@ async fn add(args: AddArgs) -> Result<()> {
     };
     let grant = client.add_grant(&new).await?;
     let groups = grant.groups.iter().filter_map(|group| unbound(group));
-    for warning in nobody_yet(&client, &grant).await.into_iter().chain(groups) {
+    for warning in in_vain(&client, &grant).await.into_iter().chain(groups) {
         progress_line(&format!("warning: {warning}"));
     }
     let format = args.output.output;
     output::list(format, &[grant], &COLUMNS, |g| g.id.clone(), "")
 }
 
-/// Groups that every adoption YAML binds, up to its `--access`.
+/// Groups that every adoption YAML binds, weakest first and up to its `--access`.
 const BOUND: [&str; 3] = ["view", "edit", "admin"];
 
 /// What is to be said of a group that a cluster's owner has to bind: a slip of the pen, or on purpose.
@@ -210,16 +210,47 @@ fn unbound(group: &str) -> Option<String> {
     ))
 }
 
-/// What the grant names and the hub does not have, as far as the caller may see: a slip of the pen, or yet to come.
-async fn nobody_yet(client: &Client, grant: &GrantView) -> Vec<String> {
+/// What is to be said of a group above the most that this cluster's YAML binds; `access` is absent where the hub is of before.
+fn above(group: &str, cluster: &ClusterName, access: Option<&str>) -> Option<String> {
+    let place = |group: &str| BOUND.iter().position(|bound| *bound == group);
+    let access = access?;
+    let bound = match access {
+        "off" => 0,
+        most => place(most)? + 1,
+    };
+    if place(group)? < bound {
+        return None;
+    }
+    let (upto, instead) = if bound == 0 {
+        ("no groups".to_owned(), String::new())
+    } else {
+        (
+            format!("groups up to {access}"),
+            format!("grant {access}, or "),
+        )
+    };
+    Some(format!(
+        "the adoption YAML of cluster {cluster} binds {upto}: in {group} one can do only what the cluster's own RBAC gives \
+         linesman:{group}; {instead}give more by new YAML (linesman cluster readopt {cluster}, --access)"
+    ))
+}
+
+/// What of the grant comes to nothing, as far as the caller may see. What the hub does not have is a slip of the pen, or yet to come.
+async fn in_vain(client: &Client, grant: &GrantView) -> Vec<String> {
     let mut warnings = Vec::new();
-    let missing = |e: client::Error| e.status().is_some_and(|s| s == http::StatusCode::NOT_FOUND);
+    let missing = |e: &client::Error| e.status().is_some_and(|s| s == http::StatusCode::NOT_FOUND);
     if let ClusterChoice::Names(names) = &grant.clusters {
         for name in names {
-            if client.cluster(name).await.is_err_and(missing) {
-                warnings.push(format!(
+            match client.cluster(name).await {
+                Ok(cluster) => {
+                    let access = cluster.access.as_deref();
+                    let groups = grant.groups.iter();
+                    warnings.extend(groups.filter_map(|group| above(group, name, access)));
+                }
+                Err(error) if missing(&error) => warnings.push(format!(
                     "the hub has no cluster {name}; the grant counts when there is one of that name"
-                ));
+                )),
+                Err(_) => {}
             }
         }
     }
@@ -228,7 +259,7 @@ async fn nobody_yet(client: &Client, grant: &GrantView) -> Vec<String> {
     };
     // Whom an identity provider knows, the hub knows after the first login.
     let local = client.info().await.is_ok_and(|info| !info.oidc);
-    if local && client.user(user).await.is_err_and(missing) {
+    if local && client.user(user).await.is_err_and(|e| missing(&e)) {
         warnings.push(format!(
             "the hub has no user {user}; add one: linesman user add {user}"
         ));
@@ -252,8 +283,12 @@ async fn check(args: CheckArgs) -> Result<()> {
         Format::Name => format!("{}\n", if answer.allowed { "yes" } else { "no" }),
         Format::Table | Format::Wide => explained(&answer),
     })?;
+    let (cluster, access) = (&answer.cluster, answer.access.as_deref());
     let acts_in = answer.acts_in.iter();
-    let groups = acts_in.filter_map(|group| unbound(group.strip_prefix("linesman:")?));
+    let groups = acts_in.filter_map(|group| {
+        let group = group.strip_prefix("linesman:")?;
+        unbound(group).or_else(|| above(group, cluster, access))
+    });
     for warning in groups {
         progress_line(&format!("warning: {warning}"));
     }
@@ -385,6 +420,28 @@ pub(super) mod tests {
         assert_eq!(until(&grant), "over since 2026-01-02T00:00:00Z");
         grant.revoked_at = Some("2026-01-01T12:00:00Z".to_owned());
         assert_eq!(until(&grant), "revoked at 2026-01-01T12:00:00Z");
+    }
+
+    /// Bound to nothing, it is no lesser admin.
+    #[test]
+    fn a_group_above_what_the_clusters_yaml_binds_is_told() {
+        let eu1: ClusterName = "eu1".parse().unwrap();
+        let said = |access| BOUND.map(|group| above(group, &eu1, access));
+        let edit = "the adoption YAML of cluster eu1 binds groups up to edit: in admin one can do only what the cluster's own RBAC \
+                    gives linesman:admin; grant edit, or give more by new YAML (linesman cluster readopt eu1, --access)";
+        assert_eq!(said(Some("edit")), [None, None, Some(edit.to_owned())]);
+        let off = |group: &str| {
+            format!(
+                "the adoption YAML of cluster eu1 binds no groups: in {group} one can do only what the cluster's own RBAC gives \
+                 linesman:{group}; give more by new YAML (linesman cluster readopt eu1, --access)"
+            )
+        };
+        assert_eq!(said(Some("off")), BOUND.map(|group| Some(off(group))));
+        // The most there is, a hub of before, and a word of a later one.
+        for access in [Some("admin"), None, Some("most")] {
+            assert_eq!(said(access), [None, None, None], "{access:?}");
+        }
+        assert_eq!(above("sre", &eu1, Some("view")), None);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) struct ListArgs {
     #[arg(long)]
     open: bool,
     /// At most this many, the newest; that there are more is said on stderr
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count())]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count)]
     limit: usize,
     #[command(flatten)]
     connect: Connect,

@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// Argo CD's namespace, where it is not to be argocd
     #[arg(long, value_name = "NAME", value_parser = manifests::engine_namespace)]
     engine_namespace: Option<String>,
-    /// The most that access groups get in the cluster
+    /// The highest access group that is bound in the cluster; those above it get nothing there
     #[arg(long, value_enum, default_value = "admin")]
     access: Level,
     #[command(flatten)]

@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use clap::builder::RangedU64ValueParser;
 use comfy_table::{Cell, Color, Table};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -217,8 +216,9 @@ fn paint(text: String) -> Cell {
 }
 
 /// How many of a list are asked for: one at least.
-pub(super) fn count() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    let count = text.parse::<usize>().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "give a number, 1 or more".to_owned())
 }
 
 /// `1 record`, `2 records`.
@@ -324,6 +324,15 @@ mod tests {
             rows_text(None, [vec!["eu1".to_owned(), said.to_owned()]]),
             "eu1  mended\u{fffd}[2K\u{fffd}all is well\u{fffd}1A\u{fffd}\n"
         );
+    }
+
+    #[test]
+    fn one_of_a_list_is_asked_for_at_least() {
+        assert_eq!([count("1"), count("500")], [Ok(1), Ok(500)]);
+        let told = Err("give a number, 1 or more".to_owned());
+        for text in ["0", "-1", "", "many", "99999999999999999999"] {
+            assert_eq!(count(text), told, "{text}");
+        }
     }
 
     #[test]

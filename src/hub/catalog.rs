@@ -3,7 +3,7 @@
 //! What a cluster's directory holds is read off the shipped example: the directory of `eu1`, with the name put
 //! in its place. So what the README describes and what `cluster add` writes cannot drift apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rust_embed::RustEmbed;
@@ -65,6 +65,63 @@ pub fn files(record: &ClusterRecord) -> Files {
     overlay.into_iter().chain(cluster).collect()
 }
 
+/// Where a new cluster begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// The directory that it follows.
+    pub path: String,
+    pub files: Files,
+    /// Whether what is there already stays as it is; else these files are written over it.
+    pub only_missing: bool,
+}
+
+/// The directories that decide on a [`Start`], and hold what it writes.
+pub fn places(name: &ClusterName, engine: EngineKind) -> [String; 3] {
+    [
+        directory(name, engine),
+        format!("clusters/{name}"),
+        format!("apps/hello/overlays/{name}"),
+    ]
+}
+
+/// Where a new cluster begins, by what is `there` of its [`places`]: in the directory of its engine, if it holds something for that, else in
+/// its own. What the example has there for the other engine, and nobody has touched, gives way to what it has for this one.
+pub fn start(there: &Files, record: &ClusterRecord) -> Result<Start, Unsuited> {
+    let engine = record.engine;
+    let [of_engine, path, _] = places(&record.name, engine);
+    if suits(there, &of_engine, engine).is_ok() {
+        return Ok(Start {
+            path: of_engine,
+            files: Files::new(),
+            only_missing: true,
+        });
+    }
+    let example = files(&ClusterRecord {
+        engine: engine.other(),
+        ..record.clone()
+    });
+    let mut files = files(record);
+    let gives_way = |path: &String| {
+        let live = there.get(path);
+        live.is_some() && live == example.get(path) && live != files.get(path)
+    };
+    let over: BTreeSet<String> = example.keys().filter(|p| gives_way(p)).cloned().collect();
+    let mut rest = there.clone();
+    rest.retain(|path, _| !over.contains(path));
+    match suits(&rest, &path, engine) {
+        Ok(()) | Err(Unsuited::Empty) => {}
+        Err(other) => return Err(other),
+    }
+    if !over.is_empty() {
+        files.retain(|path, _| !rest.contains_key(path));
+    }
+    Ok(Start {
+        path,
+        files,
+        only_missing: over.is_empty(),
+    })
+}
+
 /// Where a cluster finds what an engine is to follow that takes the place of the one that it was added with. No other
 /// cluster's name has a dot.
 pub fn directory(name: &ClusterName, engine: EngineKind) -> String {
@@ -96,7 +153,8 @@ pub fn suits(files: &Files, path: &str, engine: EngineKind) -> Result<(), Unsuit
             let version = document.get("apiVersion").and_then(Value::as_str);
             let Some(version) = version else { continue };
             manifests += 1;
-            if speaks_for(version).is_some_and(|of| of != engine) {
+            let kind = document.get("kind").and_then(Value::as_str);
+            if speaks_for(version, kind.unwrap_or_default()).is_some_and(|of| of != engine) {
                 return Err(Unsuited::Other {
                     file: file.clone(),
                     other: engine.other(),
@@ -110,11 +168,12 @@ pub fn suits(files: &Files, path: &str, engine: EngineKind) -> Result<(), Unsuit
     Ok(())
 }
 
-/// The engine whose own kinds an API group has.
-fn speaks_for(api_version: &str) -> Option<EngineKind> {
+/// The engine whose own kind it is. Argo's Rollouts and Workflows are of the same group, and go with either.
+fn speaks_for(api_version: &str, kind: &str) -> Option<EngineKind> {
     let (group, _) = api_version.split_once('/')?;
     if group == "argoproj.io" {
-        Some(EngineKind::Argocd)
+        let own = matches!(kind, "Application" | "ApplicationSet" | "AppProject");
+        own.then_some(EngineKind::Argocd)
     } else if group.ends_with(".toolkit.fluxcd.io") || group.ends_with(".extensions.fluxcd.io") {
         Some(EngineKind::Flux)
     } else {

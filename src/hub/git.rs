@@ -19,7 +19,7 @@ mod read;
 
 pub use locks::{Lock, locks, unlock};
 pub use read::{
-    Changed, Made, authors, changed, contains, files, has_directory, has_same, head, held,
+    Changed, Made, authors, below, changed, contains, files, has_directory, has_same, head, held,
     includes, is_as, names, signed_head,
 };
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::rbac::{account, labelled_binding, people};
 use super::{ACCESS_GROUPS, AGENT, EngineNamespaces, NAMESPACE, READ_ROLE, metadata};
-use crate::wire::api::{AccessLevel, ScopeOptions};
+use crate::wire::api::{AccessLevel, AdoptionOptions, ScopeOptions};
 
 /// The `ConfigMap`, and the `ClusterRole` and binding with the agent's rights on the bindings that it makes.
 pub const SCOPE: &str = "linesman-scope";
@@ -90,15 +90,10 @@ impl Scope {
     }
 
     fn bounded(namespaces: BTreeSet<String>, strict: bool, access: AccessLevel) -> Self {
-        let most = if strict {
-            AccessLevel::View
-        } else {
-            AccessLevel::Admin
-        };
         Self {
             namespaces,
             strict,
-            access: access.min(most),
+            access: at_most(access, strict),
         }
     }
 
@@ -156,9 +151,23 @@ impl Scope {
             "data": {
                 "namespaces": self.namespaces.iter().fold(String::new(), lines),
                 "strict": self.strict.to_string(),
-                "access": word(self.access),
+                "access": self.access.as_str(),
             },
         })
+    }
+}
+
+/// The most that access groups get by YAML with these options.
+pub fn most(options: &AdoptionOptions) -> AccessLevel {
+    let strict = options.scope.as_ref().is_some_and(|scope| scope.strict);
+    at_most(options.access, strict)
+}
+
+fn at_most(access: AccessLevel, strict: bool) -> AccessLevel {
+    if strict {
+        access.min(AccessLevel::View)
+    } else {
+        access
     }
 }
 
@@ -236,17 +245,8 @@ fn access(value: &str) -> Result<AccessLevel, ScopeError> {
         AccessLevel::Edit,
         AccessLevel::Admin,
     ];
-    let found = all.into_iter().find(|level| word(*level) == value);
+    let found = all.into_iter().find(|level| level.as_str() == value);
     found.ok_or_else(|| unreadable("access", value, "off, view, edit or admin"))
-}
-
-fn word(level: AccessLevel) -> &'static str {
-    match level {
-        AccessLevel::Off => "off",
-        AccessLevel::View => "view",
-        AccessLevel::Edit => "edit",
-        AccessLevel::Admin => "admin",
-    }
 }
 
 fn unreadable(key: &'static str, value: &str, expected: &'static str) -> ScopeError {

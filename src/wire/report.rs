@@ -165,6 +165,10 @@ pub const REPLACES_ENGINES: &str = "agent.replaces-engines";
 /// A fact: the engine that is in force, while another one may be wished.
 pub const ENGINE_IN_FORCE: &str = "engine.in-force";
 
+/// A fact: the engine that is in force with the catalog's path that it follows, `flux=clusters/eu1`, and, behind a comma, the same of the
+/// engine that a change goes back to, where it is the other one. The hub leads neither elsewhere.
+pub const PATHS_IN_FORCE: &str = "engine.paths";
+
 /// A fact: the digest of the bundle that is in force and, behind a comma, that of the one that a change goes back to, where it
 /// is another one. The hub keeps both.
 pub const BUNDLES_IN_FORCE: &str = "engine.bundles";

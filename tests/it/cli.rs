@@ -176,6 +176,34 @@ fn an_empty_variable_is_one_that_is_not_set() {
     run("login").fails(2, "no hub to log in to is named");
 }
 
+/// What the environment gives is not named as if it had to be typed, too.
+#[test]
+fn the_usage_of_a_wrong_grammar_is_that_of_what_was_typed() {
+    let home = Home::new();
+    let show = home.run(&["heal", "show"]);
+    let usage = "Usage: linesman heal show <ID>\n";
+    assert!(show.err.contains(usage), "{show:?}");
+    for args in [
+        &["heal", "show"][..],
+        &["cluster", "engine", "--replace"],
+        &["audit", "tail", "--last", "1", "--after", "2"],
+    ] {
+        let bare = home.run(args);
+        assert_eq!(bare.code, 2, "{bare:?}");
+        let mut command = home.linesman(args);
+        command
+            .env("LINESMAN_HUB", "https://hub.invalid")
+            .env("LINESMAN_TOKEN_FILE", "token")
+            .env("LINESMAN_CA_FILE", "ca.crt")
+            .env("LINESMAN_LOG", "info");
+        let ran = Ran::of(&command.output().unwrap());
+        assert_eq!((ran.code, ran.err), (2, bare.err), "{args:?}");
+    }
+    let none = home.run(&["heal", "list", "--limit", "0"]);
+    let told = "invalid value '0' for '--limit <N>': give a number, 1 or more\n";
+    assert!(none.code == 2 && none.err.contains(told), "{none:?}");
+}
+
 #[test]
 fn no_session_ends_with_four() {
     let home = Home::new();
@@ -194,8 +222,13 @@ fn a_hub_that_is_not_there_ends_with_seven() {
     home.session(&hub, "lmt1.a.b", None);
     home.run(&["cluster", "list"])
         .fails(7, "no connection to the hub");
-    home.run(&["cluster", "wait", "eu1"])
-        .fails(7, "no connection to the hub");
+    // It may be about to come.
+    let waited = home.run(&["cluster", "wait", "eu1", "--timeout", "1s"]);
+    waited.fails(
+        6,
+        "1s passed and the hub did not answer: show cluster eu1: no connection to the hub",
+    );
+    assert!(waited.err.contains("; asking again"), "{waited:?}");
     // What an export of before wrote is there until another one is whole.
     let kept = home.write("audit.jsonl", "{\"seq\":1}\n");
     home.run(&["audit", "export", "--file", "audit.jsonl"])

@@ -26,7 +26,8 @@ pub const REPO_SERVER: &str = "argocd-repo-server";
 pub const KNOWN_HOSTS: &str = "argocd-ssh-known-hosts-cm";
 /// What its programs are started with.
 pub const PARAMS: &str = "argocd-cmd-params-cm";
-const CONFIG: &str = "argocd-cm";
+/// The settings of all of it.
+pub const CONFIG: &str = "argocd-cm";
 /// Argo CD's name of the cluster that it runs in.
 const HERE: &str = "https://kubernetes.default.svc";
 

@@ -80,8 +80,11 @@ impl Keeper {
     /// Whether [`Self::turn`] has nothing to do.
     pub fn is_settled(&self, engine: &EngineRef, told: Option<&Verdict>) -> bool {
         let held = self.held.as_ref();
-        held.is_some_and(|h| change::next(engine, &h.form, h.change.as_ref()) == Next::Keep)
-            && self.heeded.as_ref() == told
+        let keeps = |h: &InForce| {
+            change::next(engine, &h.form, h.change.as_ref()) == Next::Keep
+                && (h.form.kind != Some(engine.kind) || !h.form.path.is_empty())
+        };
+        held.is_some_and(keeps) && self.heeded.as_ref() == told
     }
 
     /// Whether the engine in force is to stand still, because another one takes its place.
@@ -95,10 +98,17 @@ impl Keeper {
     /// Brings about what the hub wants, or what the watchdog found of it. Done again after an error, it goes on.
     pub async fn turn(&mut self, wish: &Wish<'_>) -> Result<Turn> {
         let (engine, told) = (&wish.assignment.engine, wish.told);
-        if self.held.is_none() {
-            self.held = self.load().await?;
-        }
         let path = &wish.assignment.catalog.path;
+        if self.held.is_none() {
+            let mut kept = self.load().await?;
+            let differs = |h: &InForce| h.form.kind == Some(engine.kind) && h.form.path != *path;
+            if let Some(kept) = kept.as_mut().filter(|kept| differs(kept))
+                && self.is_led_to(engine.kind, path).await?
+            {
+                kept.form.path.clear();
+            }
+            self.held = kept;
+        }
         let Some(mut held) = self.held.clone() else {
             let bundle = self.obtain(&engine.bundle).await?;
             let first = InForce {
@@ -112,8 +122,8 @@ impl Keeper {
             self.held = Some(first);
             return Ok(Turn::Done);
         };
-        if held.form.kind == Some(engine.kind) && held.form.path != *path {
-            // Another engine that takes its place follows another one; then the hub no longer names this.
+        if held.form.kind == Some(engine.kind) && held.form.path.is_empty() {
+            // An agent of before kept none, or not the last one. What is known stays, whatever the hub names: there the engine would prune.
             held.form.path.clone_from(path);
             self.store(&held).await?;
             self.held = Some(held.clone());
@@ -154,7 +164,9 @@ impl Keeper {
 
     async fn begin(&self, held: InForce, wished: &Assignment, from: Form) -> Result<InForce> {
         let engine = &wished.engine;
-        let to = Form::of(engine).following(&wished.catalog.path);
+        let known = held.change.as_ref();
+        let path = change::follows(engine.kind, &held.form, known, &wished.catalog.path);
+        let to = Form::of(engine).following(path);
         let replaces = held.form.is_another(&to);
         if replaces {
             self.may_replace(wished, &held.form).await?;
@@ -164,7 +176,6 @@ impl Keeper {
         } else {
             Arc::new(self.fetch(&to.bundle).await?)
         };
-        let known = held.change.as_ref();
         let both = change::is_of_both(&from, &held.form, &to, known);
         let extras = if both {
             let extras = |kind| engine::extras(&Site::of(kind, &self.context.engines));
@@ -210,6 +221,7 @@ impl Keeper {
 
     /// Puts back what was before a change that failed.
     async fn back(&self, held: InForce) -> Result<InForce> {
+        let engine = held.bundle.engine;
         let change = held
             .change
             .context("nothing is known of what was in force before")?;
@@ -225,9 +237,15 @@ impl Keeper {
             })
         };
         warn!(to = %change.from.bundle, "what was in force before the change comes back");
+        let mut form = change.from.clone();
+        // An agent of before kept neither engine nor path, or led the engine elsewhere since: back there it would prune.
+        form.kind = Some(bundle.engine);
+        if engine == bundle.engine && !held.form.path.is_empty() {
+            form.path = held.form.path;
+        }
         let old = InForce {
             bundle,
-            form: change.from.clone(),
+            form,
             since: Some(clock::rfc3339(clock::now())),
             change: Some(change),
         };

@@ -248,10 +248,11 @@ impl Preparing {
         };
         let mut assignment = assignment.clone();
         let rests = self.keeper.rests(&assignment.engine);
-        if install.bundle.engine != assignment.engine.kind {
-            // The hub names what the other engine follows.
-            assignment.catalog.path.clone_from(&install.form.path);
-        }
+        let Some(path) = followed(&install.form, &assignment) else {
+            // Led to what the other engine follows, this one would prune. The step `bundle` says what to do.
+            return;
+        };
+        assignment.catalog.path = path;
         let prunes = change::prunes(install.change.as_ref());
         self.desired.send_if_modified(|desired| {
             let same = desired.as_ref().is_some_and(|d| {
@@ -346,6 +347,15 @@ impl Preparing {
     }
 }
 
+/// What of the catalog the engine in force follows, whatever the hub names. None = it was not kept, and the hub names the other engine's.
+fn followed(in_force: &change::Form, named: &Assignment) -> Option<String> {
+    if !in_force.path.is_empty() {
+        return Some(in_force.path.clone());
+    }
+    let alike = in_force.kind == Some(named.engine.kind);
+    alike.then(|| named.catalog.path.clone())
+}
+
 /// Why another engine has not taken this one's place yet. Its bundle is named: the hub keeps what is in force.
 fn stays(number: u64, in_force: &change::Form, why: &str) -> String {
     let words = in_force.words();
@@ -355,7 +365,28 @@ fn stays(number: u64, in_force: &change::Form, why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::plan::tests::desired_of;
     use crate::wire::id::Digest;
+
+    #[test]
+    fn the_engine_in_force_is_led_nowhere_by_what_the_hub_names() {
+        let desired = desired_of(EngineKind::Flux);
+        let (form, mut named) = (desired.install.form, desired.assignment);
+        let own = Some("clusters/eu1");
+        for (kept, engine, path, expected) in [
+            ("clusters/eu1", EngineKind::Flux, "base", own),
+            ("clusters/eu1", EngineKind::Argocd, "x", own),
+            // An agent of before kept none.
+            ("", EngineKind::Flux, "clusters/eu1", own),
+            ("", EngineKind::Argocd, "clusters/eu1.argocd", None),
+        ] {
+            let form = form.clone().following(kept);
+            named.engine.kind = engine;
+            path.clone_into(&mut named.catalog.path);
+            let follows = followed(&form, &named);
+            assert_eq!(follows.as_deref(), expected, "{kept} {path}");
+        }
+    }
 
     #[test]
     fn an_engine_whose_place_is_not_taken_yet_is_told_with_its_bundle() {

@@ -3,12 +3,13 @@
 //!
 //! Rights go last: a role cannot be used to delete itself and its binding. So the bindings become dependants of what
 //! is deleted before them, and the garbage collector ends them. In the same way goes what an agent needs that is started
-//! again in the midst of this: it hears from the hub once more that the cluster was removed, and goes on here.
+//! again in the midst of this: it hears from the hub once more that the cluster was removed, and goes on here. Adoption YAML
+//! that is applied meanwhile ends it: what it brings is for the agent that joins with it ([`makes_way`]).
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -23,7 +24,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::stored::within;
+use super::stored::{self, within};
 use crate::agent::engine::flux;
 use crate::agent::gate::policy;
 use crate::agent::observe;
@@ -46,19 +47,21 @@ const KEPT_MAPS: [&str; 2] = [HUB_MAP, policy::CONFIG_MAP];
 const ENDS: Duration = Duration::from_secs(30);
 
 /// Deletes what the adoption YAML made and what the agent made for itself, in its own `namespace`. Engines live in
-/// `engines`; `stop` cuts the wait for them, and that for the Pod's end.
+/// `engines`; `known` is the join token that waited when this began; `stop` cuts the wait for engines, and that for the Pod's end.
 ///
 /// # Errors
-/// The agent is still there: it is to be started again, and does the rest.
+/// The agent is still there: it is to be started again, and does the rest, or joins with new YAML.
 pub async fn remove(
     kube: &kube::Client,
     (namespace, engines): (&str, &EngineNamespaces),
     extent: Extent,
+    known: Option<&str>,
     stop: &CancellationToken,
 ) -> Result<()> {
     info!("the hub removed this cluster: removing the agent, leaving engine and workloads");
     engine::leave(kube, (namespace, engines), stop).await;
     copy::end(kube, engines, stop).await;
+    makes_way(kube, namespace, (known, false)).await?;
     if extent == Extent::Namespaces {
         uncover(kube).await;
     }
@@ -79,10 +82,37 @@ pub async fn remove(
     ours::<Service>(kube, namespace, &[]).await;
     ours::<ConfigMap>(kube, namespace, &KEPT_MAPS).await;
     ours::<Secret>(kube, namespace, &KEPT_SECRETS).await;
+    // Once more before that goes without which nobody could join. The rest takes a second or two.
+    makes_way(kube, namespace, (known, true)).await?;
     last(kube, (namespace, engines), extent).await?;
     // A container that ends before its Pod does is started again, and that agent would write down what is to go.
     stop.run_until_cancelled(sleep(ENDS)).await;
     Ok(())
+}
+
+/// Ends the removal where adoption YAML was applied since the token was the `known` one. What it brings stays, but for what was
+/// deleted where that had `begun`. What is left of the former life goes: the hub knows that cluster no more, and would have the
+/// next agent remove itself as well.
+///
+/// # Errors
+/// There is such YAML, or the API server does not say.
+async fn makes_way(
+    kube: &kube::Client,
+    namespace: &str,
+    (known, begun): (Option<&str>, bool),
+) -> Result<()> {
+    let waits = stored::waiting_token(kube, namespace).await?;
+    if waits.is_none() || waits.as_deref() == known {
+        return Ok(());
+    }
+    ours::<ConfigMap>(kube, namespace, &[policy::CONFIG_MAP, SCOPE]).await;
+    ours::<Secret>(kube, namespace, &[JOIN_SECRET]).await;
+    let again = if begun {
+        "; some of it may be gone: apply it once more"
+    } else {
+        ""
+    };
+    bail!("new adoption YAML was applied: starting again to join with it{again}")
 }
 
 /// The bindings in the covered namespaces.

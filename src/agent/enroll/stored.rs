@@ -152,6 +152,16 @@ pub async fn read_join(api: &Api<Object>) -> Result<Option<Join>> {
     object.as_ref().map(Join::read).transpose()
 }
 
+/// The id of the join token that waits in Secret `linesman-join`; `None` where none does.
+pub async fn waiting_token(kube: &kube::Client, namespace: &str) -> Result<Option<String>> {
+    let object = within(secrets(kube, namespace).get_opt(JOIN_SECRET)).await;
+    let token = object
+        .context("read Secret linesman-join")?
+        .as_ref()
+        .and_then(Join::token);
+    Ok(token.as_ref().and_then(token_id).map(str::to_owned))
+}
+
 /// Reads ConfigMap `linesman-hub`, which the catalog's copy of the agent brings; `None` where it is not there.
 pub async fn read_hub(kube: &kube::Client, namespace: &str) -> Result<Option<Join>> {
     let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), namespace);

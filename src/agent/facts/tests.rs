@@ -195,6 +195,49 @@ async fn the_bundle_in_force_and_the_one_that_may_come_back_are_told_at_once() {
     }
 }
 
+/// Whoever ends an attempt is led back to where the engine was: the hub knows only what it named last.
+#[test]
+fn the_path_that_is_followed_is_told_with_that_of_the_engine_that_may_come_back() {
+    let mut desired = plan::tests::desired_of(EngineKind::Argocd);
+    desired.assignment.catalog.path = "clusters/eu1.argocd".to_owned();
+    let argocd = desired.install.form.clone();
+    let flux = Form {
+        kind: Some(EngineKind::Flux),
+        bundle: Digest::from_bytes([9; 32]),
+        ..argocd.clone()
+    };
+    let change = |from: Form| Change {
+        from,
+        to: argocd.clone(),
+        number: 1,
+        since: "2026-01-02T03:04:05Z".to_owned(),
+        within: 300,
+        both: true,
+        objects: Vec::new(),
+        failed: None,
+        ending: None,
+    };
+    let own = (EngineKind::Argocd, "clusters/eu1.argocd".to_owned());
+    let before = (EngineKind::Flux, "clusters/eu1".to_owned());
+    for (change, expected) in [
+        (None, vec![own.clone()]),
+        // Another version of the same engine.
+        (
+            Some(change(argocd.clone().following("x"))),
+            vec![own.clone()],
+        ),
+        // Of an agent of before, which kept none.
+        (Some(change(flux.clone())), vec![own.clone()]),
+        (
+            Some(change(flux.following("clusters/eu1"))),
+            vec![own, before],
+        ),
+    ] {
+        desired.install.change = change;
+        assert_eq!(Setup::of(&desired).paths, expected);
+    }
+}
+
 #[test]
 fn a_whole_cluster_is_summarised() {
     let bundles = [1, 2].map(|n| Digest::from_bytes([n; 32]));
@@ -212,6 +255,10 @@ fn a_whole_cluster_is_summarised() {
         setup: Some(Setup {
             engine: EngineKind::Argocd,
             bundles: bundles.to_vec(),
+            paths: vec![
+                (EngineKind::Argocd, "clusters/eu1.argocd".to_owned()),
+                (EngineKind::Flux, "clusters/eu1".to_owned()),
+            ],
             git: Via::Line,
         }),
     };
@@ -222,6 +269,10 @@ fn a_whole_cluster_is_summarised() {
         ("distribution", "eks"),
         ("engine.bundles", both.as_str()),
         ("engine.in-force", "argocd"),
+        (
+            "engine.paths",
+            "argocd=clusters/eu1.argocd,flux=clusters/eu1",
+        ),
         ("git.in-force", "line"),
         ("incarnation", "uid-1"),
         ("kubernetes.minor", "33"),

@@ -42,7 +42,10 @@ fn keeping(code: u16, message: &'static str) -> (Keeping, mpsc::Receiver<News>) 
         let answer = answer.body(Body::from(said.to_string().into_bytes()));
         async { Ok::<_, Infallible>(answer.unwrap()) }
     });
-    let kube = kube::Client::new(server, "linesman");
+    keeping_with(kube::Client::new(server, "linesman"))
+}
+
+fn keeping_with(kube: kube::Client) -> (Keeping, mpsc::Receiver<News>) {
     let (news, told) = mpsc::channel(8);
     let context = enroll::Context {
         kube: kube.clone(),
@@ -81,9 +84,9 @@ async fn what_cannot_be_mended_is_told_with_the_reason_and_who_can_help() {
     let wanted = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": id.name}});
     for (code, message, next) in [(403, grant, READOPT), (400, webhook, ask.as_str())] {
         let (keeping, mut told) = keeping(code, message);
-        let mut open = BTreeMap::new();
+        let mut memory = Memory::default();
         for _ in 0..3 {
-            keeping.keep(&id, &wanted, &mut open).await.unwrap();
+            keeping.keep(&id, &wanted, &mut memory).await.unwrap();
         }
         let mut records = Vec::new();
         while let Ok(News::Heal(record)) = told.try_recv() {
@@ -93,4 +96,67 @@ async fn what_cannot_be_mended_is_told_with_the_reason_and_who_can_help() {
         let tried = (vec![message.to_owned()], next.to_owned());
         assert_eq!(records, [(Vec::new(), String::new()), tried]);
     }
+}
+
+/// Generation and status of a Deployment: how far it is, and all Pods and those of its template.
+fn deployment(generation: i64, (observed, all, updated): (i64, i32, i32)) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "linesman-agent", "generation": generation},
+        "status": {"observedGeneration": observed, "replicas": all, "updatedReplicas": updated},
+    })
+}
+
+#[test]
+fn a_deployment_rolls_out_until_its_pods_are_of_its_template_or_its_time_is_over() {
+    let rolls = |live: Value| rolls_out(&serde_json::from_value(live).unwrap());
+    assert!(!rolls(deployment(2, (2, 1, 1))));
+    assert!(rolls(deployment(3, (2, 1, 1))));
+    assert!(rolls(deployment(3, (3, 2, 1))));
+    let mut stuck = deployment(3, (3, 2, 1));
+    stuck["status"]["conditions"] = json!([{"type": "Progressing", "status": "False"}]);
+    assert!(!rolls(stuck));
+    assert!(!rolls(json!({"metadata": {"generation": 1}})));
+}
+
+/// The former agent's last look meets roles of the YAML that is being applied: it would put its own in their place.
+#[tokio::test]
+async fn what_other_yaml_has_is_left_to_the_agent_that_it_brings() {
+    let live = Arc::new(std::sync::Mutex::new(deployment(1, (1, 1, 1))));
+    let shown = Arc::clone(&live);
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let deployment = shown.lock().unwrap().clone();
+        let said = if request
+            .uri()
+            .path()
+            .ends_with("/deployments/linesman-agent")
+        {
+            deployment
+        } else {
+            json!({"metadata": {"name": "linesman-agent"}, "rules": []})
+        };
+        let answer = Response::new(Body::from(said.to_string().into_bytes()));
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let (keeping, _told) = keeping_with(kube::Client::new(server, "linesman"));
+    let id = ObjectId::new(Kind::ClusterRole, "", "linesman-agent");
+    let rule = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]});
+    let wanted = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": id.name}, "rules": [rule],
+    });
+    let mut memory = Memory::default();
+    // The Deployment is applied last, then brings up its Pod, and is done. By then the former agent has ended, or it was not the YAML.
+    let mut opened = Vec::new();
+    for seen in [
+        deployment(1, (1, 1, 1)),
+        deployment(2, (1, 1, 1)),
+        deployment(2, (2, 2, 1)),
+        deployment(2, (2, 1, 1)),
+    ] {
+        *live.lock().unwrap() = seen;
+        keeping.keep(&id, &wanted, &mut memory).await.unwrap();
+        opened.push(memory.open.len());
+    }
+    assert_eq!(opened, [0, 0, 0, 1]);
 }

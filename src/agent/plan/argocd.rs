@@ -18,10 +18,10 @@ use crate::wire::api::EngineKind;
 mod below;
 mod operation;
 
-pub use below::{SYNC_ERROR, at_work, is_pending, trouble};
-use operation::failed;
+pub use below::{SYNC_ERROR, at_work, is_pending, rolls, trouble};
 pub(super) use operation::{STUCK, attempt, has_just_begun, is_trying, retried, tries};
-pub use operation::{reached, refused, stuck};
+use operation::{failed, with_first};
+pub use operation::{reached, refused, stuck, unapplied};
 
 /// Beyond its interval and jitter, a controller that works has looked again. One that could not fetch says nothing of that, nor of a
 /// look, for three minutes (`controller/state.go`, `repoErrorGracePeriod`), but does when it is asked.
@@ -207,10 +207,14 @@ pub(super) fn is_commit(revision: &str) -> bool {
 pub fn faults(root: &Object) -> impl Iterator<Item = (Class, String)> {
     let conditions = root.fields.pointer("/status/conditions");
     let conditions = conditions.and_then(Value::as_array).into_iter().flatten();
-    let named = conditions.filter_map(|c| {
+    let named = conditions.filter_map(move |c| {
         let text = |name: &str| c.get(name).and_then(Value::as_str).unwrap_or_default();
         let class = class(text("type"), text("message"))?;
-        Some((class, format!("{}: {}", text("type"), text("message"))))
+        let said = format!("{}: {}", text("type"), text("message"));
+        if text("type") == SYNC_ERROR {
+            return Some((class, with_first(root, said)));
+        }
+        Some((class, said))
     });
     named.chain(failed(root))
 }

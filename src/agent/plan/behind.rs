@@ -9,14 +9,18 @@ use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
 
+mod asked;
 mod said;
 
+pub use asked::asks;
 pub use said::{compared, is_pending};
 
 /// As long as one that fails has until that counts: what takes its time keeps nobody waiting for longer.
 const WAITS: Duration = Duration::seconds(60);
-/// An Application is not told of a commit: its controller looks for that by itself, within so long.
+/// An Application that is not told of a commit: its controller looks for that by itself, within so long.
 const LOOKS: Duration = argocd::AGAIN;
+/// What a commit of the root's changes may be applied so long before the root says that it is at that commit, and by another clock.
+const EARLY: Duration = Duration::seconds(30);
 /// So long a commit of before is remembered.
 const KEPT: Duration = LOOKS;
 /// So many commits of before are remembered.
@@ -77,7 +81,8 @@ fn is_blank(install: &Install, observed: &Observed) -> bool {
     root.is_some_and(|root| root.text(applied).is_empty())
 }
 
-/// Each that is not done yet with what the root applied, and until when it is waited for. What fails says so itself.
+/// Each that is not done yet with what the root applied, and until when it is waited for. What fails says so itself. In Argo CD what cannot
+/// start is Progressing for minutes before that is a failure.
 pub fn behind<'a>(
     now: OffsetDateTime,
     observed: &'a Observed,
@@ -89,18 +94,19 @@ pub fn behind<'a>(
         blank: _,
     } = &history.followed;
     observed.children.iter().filter_map(move |(id, child)| {
-        if child.fate.dying || child.suspended || child.trouble.is_some() {
+        if child.fate.dying || child.trouble.is_some() {
             return None;
         }
         let limit = limit(id.kind)?;
         // One that is new has tried nothing; one of another source never tried what the root had before.
         let tried = |revision: &str| has_tried(id.kind, child, revision);
         let anew = child.pending || tried("");
-        if !anew && tried(revision) {
-            return None;
-        }
+        let is_late = !child.suspended && (anew || !tried(revision));
+        // What is not up for other reasons, perhaps for ever, was not applied since.
+        let rolls = |left: OffsetDateTime| child.rolls.is_some_and(|at| at >= left - EARLY);
         let mut former = former.iter().rev();
-        let (_, left) = former.find(|(had, _)| anew || tried(had))?;
+        let (_, left) =
+            former.find(|(had, left)| is_late && (anew || tried(had)) || rolls(*left))?;
         let until = *left + limit;
         (until > now).then_some((id, until))
     })
@@ -254,6 +260,41 @@ mod tests {
         assert_eq!(waited(0), all);
         assert_eq!(waited(60), BTreeMap::from(apps));
         assert_eq!(waited(LOOKS.whole_seconds()), BTreeMap::new());
+    }
+
+    /// Some are Progressing for ever, such as an Ingress without an address.
+    #[test]
+    fn an_application_that_is_progressing_since_a_commit_is_waited_for_as_well() {
+        let (cluster, mut observed) = pushed(&[]);
+        let id = ObjectId::new(Kind::Application, "apps", "shop");
+        let early = -EARLY.whole_seconds();
+        for (what, tried, suspended, rolls, is_waited_for) in [
+            ("it was applied", NEW, false, Some(5), true),
+            ("before the root said so", NEW, false, Some(early), true),
+            ("of another source", "1.2.3", false, Some(5), true),
+            ("it is pinned to a commit", "7", true, Some(5), true),
+            ("nothing of it", NEW, false, Some(early - 1), false),
+            ("all is up", NEW, false, None, false),
+        ] {
+            let rolls = rolls.map(|after| cluster.now + Duration::seconds(after));
+            let child = Child {
+                tried: tried.to_owned(),
+                suspended,
+                rolls,
+                ..Child::default()
+            };
+            observed.children = Arc::new([(id.clone(), child)].into());
+            let waited = |after: Duration| {
+                let all = behind(cluster.now + after, &observed, &cluster.history);
+                all.map(|(id, until)| (id.clone(), until))
+                    .collect::<Vec<_>>()
+            };
+            let waits = is_waited_for.then(|| (id.clone(), cluster.now + LOOKS));
+            let waits: Vec<_> = waits.into_iter().collect();
+            assert_eq!(waited(Duration::ZERO), waits, "{what}");
+            assert_eq!(waited(LOOKS - Duration::SECOND), waits, "{what}");
+            assert_eq!(waited(LOOKS), [], "{what}");
+        }
     }
 
     /// Of an adoption: nothing of what it brings has been tried then.

@@ -246,6 +246,20 @@ pub fn is_of_both(from: &Form, in_force: &Form, to: &Form, known: Option<&Change
     from.is_another(to) || in_force.is_another(to) || left
 }
 
+/// The catalog's path that an engine of this kind is to follow: what it follows, or did before the change that is known began, for an engine
+/// that is led elsewhere prunes what that place lacks. Only one that comes new follows what the hub `named`.
+pub fn follows<'a>(
+    kind: EngineKind,
+    in_force: &'a Form,
+    change: Option<&'a Change>,
+    named: &'a str,
+) -> &'a str {
+    let before = change.map(|change| &change.from);
+    let known = [Some(in_force), before].into_iter().flatten();
+    let mut known = known.filter(|form| form.kind == Some(kind) && !form.path.is_empty());
+    known.next().map_or(named, |form| form.path.as_str())
+}
+
 /// Whether the engine in force has to stand still, because the other one takes its place.
 pub fn rests(next: &Next, in_force: &Form, change: Option<&Change>) -> bool {
     match next {

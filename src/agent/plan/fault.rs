@@ -54,7 +54,7 @@ impl Class {
             }
             Self::EngineRemovedByCommit => {
                 "put the object back into the catalog: it is held until a commit has it again; where the catalog is to go on without it, \
-                 'linesman cluster lift NAME --reason TEXT' makes it the agent's again (Flux, where the object is as the bundle has it)"
+                 'linesman cluster lift NAME --reason TEXT' makes it the agent's again, if it is as the bundle has it"
             }
             Self::UndecodableObject => {
                 "correct the fields that heal and condition Quarantined name, in the catalog where it comes from there: the object is \

@@ -101,7 +101,7 @@ pub fn find(
     history: &History,
 ) -> Vec<Finding> {
     let mut found = terminating(install, observed);
-    let foreign = foreign::foreign(install, observed, history);
+    let foreign = foreign::foreign(now, install, observed, history);
     // What the guard has begun goes on to its end.
     if foreign.is_none() || giveback::is_due(install, observed, history) {
         found.extend(burst::found(now, install, observed, history));

@@ -7,6 +7,8 @@ use time::OffsetDateTime;
 use super::fault::Class;
 use super::find::{FRESH, Finding};
 use super::state::{Answer, History, Object, Observed};
+use super::window::until;
+use crate::agent::engine::guard::ALLOW_DELETE;
 use crate::agent::engine::{GIT_OWNER, Install, TRACKING};
 use crate::bundle::{Kind, ObjectId};
 use crate::wire::api::EngineKind;
@@ -27,6 +29,7 @@ const AZURE: &str = "fluxconfig-";
 
 /// Marks of another manager of the engine.
 pub(super) fn foreign(
+    now: OffsetDateTime,
     install: &Install,
     observed: &Observed,
     history: &History,
@@ -46,7 +49,7 @@ pub(super) fn foreign(
     if history.adopted {
         return None;
     }
-    made_before_us(install, observed).or_else(|| follows_another(install, observed))
+    made_before_us(install, observed).or_else(|| follows_another(now, install, observed))
 }
 
 /// Whether enough was heard to say that nobody else manages it: the marks are on controllers, before the adoption also on
@@ -109,8 +112,9 @@ fn is_from_git(install: &Install, live: &Object) -> bool {
     }
 }
 
-/// A root that somebody made before us and that follows something else is theirs.
-fn follows_another(install: &Install, observed: &Observed) -> Option<Finding> {
+/// A root that somebody made before us and that follows something else is theirs. One that an adoption of before left is ours, and brought
+/// workloads: led to another path it prunes what that lacks, which is for people to allow, as it is later on.
+fn follows_another(now: OffsetDateTime, install: &Install, observed: &Observed) -> Option<Finding> {
     let [of_source, of_sync] = install.traits.follows;
     for (id, pointer) in [(&install.source, of_source), (&install.sync, of_sync)] {
         let (Some(live), Some(wanted)) = (observed.objects.get(id), install.wanted.get(id)) else {
@@ -123,15 +127,36 @@ fn follows_another(install: &Install, observed: &Observed) -> Option<Finding> {
             .unwrap_or_default();
         let theirs = live.text(pointer);
         let plain = |path: &str| path.trim_start_matches("./").trim_matches('/').to_owned();
-        if !live.ours && plain(theirs) != plain(ours) {
-            let text = format!(
+        if plain(theirs) == plain(ours) {
+            continue;
+        }
+        let text = if live.ours {
+            let stays = pointer == of_sync && is_to_prune(&wanted.expect);
+            if !stays || until(now, live, ALLOW_DELETE).is_some() {
+                continue;
+            }
+            format!(
+                "follows {theirs} since an adoption of before; {ours} was assigned, and led there it would prune what that lacks. To \
+                 allow that: kubectl -n {} annotate --overwrite {} {} {ALLOW_DELETE}=$(date -u -d +1hour +%FT%TZ)",
+                id.namespace,
+                id.kind.as_str().to_ascii_lowercase(),
+                id.name
+            )
+        } else {
+            format!(
                 "follows {theirs}, made by '{}'; {ours} was assigned",
                 live.writer
-            );
-            return Some(Finding::new(Class::ForeignManager, id, text));
-        }
+            )
+        };
+        return Some(Finding::new(Class::ForeignManager, id, text));
     }
     None
+}
+
+/// Whether a root is to take away what the catalog does not have; not while its engine takes the other one's place.
+fn is_to_prune(root: &Value) -> bool {
+    let says = |pointer| root.pointer(pointer) == Some(&Value::Bool(true));
+    says("/spec/prune") || says("/spec/syncPolicy/automated/prune")
 }
 
 /// An Argo CD that runs and that we never touched is somebody's: unlike Flux', its install says nothing of whose.

@@ -116,7 +116,9 @@ fn rests_on(step: &Step, vain: &Step) -> bool {
             together && (follows || held && step.cause.is_some())
         }
         // It is not given back: neither may its Application be told so, nor is there anything to ask.
-        Action::Lift { .. } => together && matches!(step.action, Action::Shield(_) | Action::Nudge),
+        Action::Lift { .. } | Action::Reclaim => {
+            together && matches!(step.action, Action::Shield(_) | Action::Nudge)
+        }
         _ => false,
     }
 }

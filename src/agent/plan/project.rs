@@ -173,8 +173,12 @@ fn outline(operation: &Value) -> Value {
         "startedAt": at("/startedAt"), "finishedAt": at("/finishedAt"),
         "message": short(message.unwrap_or_default()),
         "syncResult": {"revision": at("/syncResult/revision")},
-        "operation": {"sync": {"revision": at("/operation/sync/revision")}},
+        "operation": {
+            "sync": {"revision": at("/operation/sync/revision")},
+            "retry": {"refresh": at("/operation/retry/refresh")},
+        },
         "refused": argocd::refused(operation),
+        "unapplied": argocd::unapplied(operation),
     })
 }
 
@@ -263,6 +267,7 @@ pub fn child(home: &str, kind: Kind, live: &DynamicObject) -> Option<Child> {
             prunes: finalizers.into_iter().any(|f| TRAITS.is_finalizer(f)),
             keepsake: keepsake(&kind.api_version(), kind.as_str(), live).map(Arc::new),
             owner: (kind == Kind::Application).then(|| Arc::new(owner(home, live))),
+            rolls: argocd::rolls(&live.data),
             ..Child::default()
         });
     }

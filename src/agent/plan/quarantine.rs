@@ -151,8 +151,8 @@ pub fn hold(live: &Object) -> Option<Hold> {
 }
 
 /// All that is held. What Applications remember counts for an object that lost its own word, with its former life or
-/// otherwise; not where somebody put another word there, and not what an Application says of an object that another one
-/// brings: teams write their own.
+/// otherwise; not where somebody put another word there, or took Argo CD's mark off as well of what left Git, and not what an
+/// Application says of an object that another one brings: teams write their own.
 pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held> {
     let argocd = install.traits.kind == EngineKind::Argocd;
     let of_objects = install.wanted.keys().filter_map(|id| {
@@ -167,7 +167,8 @@ pub fn holds(install: &Install, observed: &Observed) -> BTreeMap<ObjectId, Held>
         for (id, hold) in &said.held {
             let live = observed.objects.get(id);
             let speaks = live.is_some_and(|live| live.annotation(HELD).is_some());
-            if install.wanted.contains_key(id) && !speaks && brings(install, observed, owner, id) {
+            let over = speaks || forsaken::is_free(install, observed, &said, id);
+            if install.wanted.contains_key(id) && !over && brings(install, observed, owner, id) {
                 all.entry(id.clone()).or_insert_with(|| Held {
                     hold: hold.clone(),
                     owner: owner.clone(),

@@ -166,6 +166,8 @@ pub struct Child {
     pub tried: String,
     /// It has not come to an end with what it is told to be now.
     pub pending: bool,
+    /// When an Application was last applied whose objects are not all up, by the engine's clock.
+    pub rolls: Option<OffsetDateTime>,
     /// It is told to stand still, and tries nothing.
     pub suspended: bool,
     /// What there is to know of one that cannot be read, or could not be.

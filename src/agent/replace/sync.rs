@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::{PAGE, PASS, delete, is_code, read, within};
+use crate::agent::apply::Refused;
 use crate::agent::engine::{GUARD, Site, Traits, is_git_owned};
 use crate::bundle::{Kind, ObjectId};
 use crate::manifests::is_inventory;
@@ -99,7 +100,7 @@ pub(super) async fn unpin(
             Ok(_) => {}
             Err(error) if is_code(&error, &[404, 409]) => {}
             Err(error) => {
-                let answered = matches!(error.downcast_ref(), Some(kube::Error::Api(_)));
+                let answered = matches!(error.downcast_ref(), Some(Refused::Status(_)));
                 let namespace = live.metadata.namespace.clone().unwrap_or_default();
                 let what = format!("{} {namespace}/{name}", served.kind);
                 // One that is refused keeps no other one pinned.

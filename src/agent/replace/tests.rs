@@ -156,3 +156,69 @@ async fn only_leases_of_the_engines_own_controllers_are_deleted() {
     ];
     assert_eq!(*deleted.lock().unwrap(), expected);
 }
+
+/// The only controller that these tests ask for.
+const CONTROLLER: &str = "Deployment flux-system/source-controller";
+
+/// An agent that covers some namespaces only, on its way from Argo CD to Flux: its rights come with the Namespace of Flux, which
+/// `there` says is made.
+fn bounded(path: &str, there: bool) -> (u16, Value) {
+    let said = |code: u16, reason: &str, message: &str| {
+        let said = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message});
+        (code, said)
+    };
+    if path.ends_with("/selfsubjectaccessreviews") {
+        return (
+            201,
+            json!({"metadata": {}, "spec": {}, "status": {"allowed": true}}),
+        );
+    }
+    if path.contains("/namespaces/flux-system/") {
+        return said(403, "Forbidden", "User \"agent\" may not");
+    }
+    if there && path.ends_with("/namespaces/flux-system") {
+        return (
+            200,
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flux-system"}}),
+        );
+    }
+    said(404, "NotFound", "not found")
+}
+
+fn on_the_way(there: bool) -> Client {
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| async move {
+        let (code, said) = bounded(request.uri().path(), there);
+        let body = Full::new(Bytes::from(said.to_string()));
+        Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).unwrap())
+    });
+    Client::new(service, "linesman")
+}
+
+fn site(kind: EngineKind) -> Site {
+    Site::of(kind, &EngineNamespaces::default())
+}
+
+/// The hand-over makes it: nobody else would.
+#[tokio::test]
+async fn nothing_hinders_an_engine_whose_namespace_is_yet_to_be_made() {
+    let (flux, argocd) = (site(EngineKind::Flux), site(EngineKind::Argocd));
+    let hindered = hindered(&on_the_way(false), &flux, &argocd).await;
+    assert_eq!(hindered.unwrap(), None);
+}
+
+/// On the way back from one that never came so far.
+#[tokio::test]
+async fn an_engine_without_its_namespace_stands_still() {
+    let id = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    let stands = still(&on_the_way(false), &site(EngineKind::Flux), &[id], false).await;
+    assert_eq!(stands.unwrap(), Next::Still);
+}
+
+/// Without the rest of the Status, and once.
+#[tokio::test]
+async fn what_the_api_server_refuses_is_told_in_its_words() {
+    let (flux, argocd) = (site(EngineKind::Flux), site(EngineKind::Argocd));
+    let refused = hindered(&on_the_way(true), &flux, &argocd).await;
+    let said = format!("{:#}", refused.unwrap_err());
+    assert_eq!(said, format!("read {CONTROLLER}: User \"agent\" may not"));
+}

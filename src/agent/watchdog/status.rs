@@ -141,16 +141,28 @@ pub(super) fn conditions(moment: &Moment<'_>, snapshot: Option<OffsetDateTime>) 
     all
 }
 
-/// Controllers that the catalog itself brings.
+/// Controllers that the catalog itself brings, and those that it brought and that are held since.
 fn from_git(moment: &Moment<'_>) -> Because {
-    let brought = moment.install.workloads().filter(|id| {
-        let wanted = moment.install.wanted.get(*id);
-        let live = moment.observed.objects.get(*id);
+    let Moment {
+        install, observed, ..
+    } = *moment;
+    let brought = install.workloads().filter(|id| {
+        let wanted = install.wanted.get(*id);
+        let live = observed.objects.get(*id);
         wanted.is_some_and(|w| w.git_owned) || live.is_some_and(|l| is_git_owned(&l.fields))
     });
-    let named: Vec<String> = brought.map(ToString::to_string).collect();
-    let text = format!("the catalog brings {}", named.join(", "));
-    (!named.is_empty()).then(|| ("FromGit".to_owned(), text))
+    let (lost, there): (Vec<&ObjectId>, Vec<&ObjectId>) =
+        brought.partition(|id| quarantine::removed(install, observed, id));
+    let named = |ids: Vec<&ObjectId>| {
+        let names: Vec<String> = ids.into_iter().map(ToString::to_string).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let there = named(there).map(|names| format!("the catalog brings {names}"));
+    let lost = named(lost).map(|names| {
+        format!("the catalog no longer has {names}: condition Quarantined says how its hold ends")
+    });
+    let texts: Vec<String> = there.into_iter().chain(lost).collect();
+    (!texts.is_empty()).then(|| ("FromGit".to_owned(), texts.join("; ")))
 }
 
 /// Until when nothing is mended, and by whose word.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::{FilterArgs, Seen, each_behind, lines, look_behind, missing, say, seq};
+use super::{FilterArgs, Seen, asked, each_behind, lines, look_behind, missing, say, seq};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Closed, emit, progress_line};
 use crate::client::{AuditFilter, AuditPlace, Client};
@@ -38,8 +38,9 @@ pub(in crate::cli) struct Args {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
+    let filter = args.filter.filter()?;
     let client = args.connect.client().await?;
-    let filter = args.filter.filter();
+    asked::of_cluster(&client, &filter).await;
     let last = match args.after {
         Some(after) if args.follow => Some(after),
         Some(_) => {
@@ -55,11 +56,12 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let after = match last {
         Some(last) => last,
         // Without a last record of this filter, from the present end on.
-        None => end(&client).await?,
+        None => asked::end(&client).await?,
     };
     let seen = Seen::behind(Some(after), &filter);
     if args.after.is_some() {
         look_behind(&client, &seen).await?;
+        asked::behind(&client, after).await?;
     }
     let mut follower = Follower {
         client,
@@ -84,11 +86,6 @@ async fn newest(client: &Client, filter: &AuditFilter, count: usize) -> Result<O
     records.reverse();
     emit(&lines(&records)?)?;
     Ok(records.last().map(|record| record.seq))
-}
-
-async fn end(client: &Client) -> Result<i64> {
-    let newest = client.audit(&AuditFilter::default(), 1).await?;
-    Ok(newest.first().map_or(0, |record| record.seq))
 }
 
 struct Follower {

@@ -1,21 +1,21 @@
 //! `linesman audit verify`: the chain from its beginning or its last removal to its end.
 
 use std::collections::VecDeque;
-use std::io::BufRead as _;
+use std::io::{self, BufRead as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::broken;
 use crate::cli::connect::Connect;
-use crate::cli::exit::{Code, Failure};
+use crate::cli::exit::{Code, Failure, unread};
 use crate::cli::hub::database;
-use crate::cli::output::{Format, Output, done, emit};
+use crate::cli::output::{Format, Output, done, emit, short};
 use crate::cli::progress::Ticker;
 use crate::client::{AuditFilter, Client};
 use crate::hub::audit::chain::{self, Broken, Follower, Hashed, Head};
@@ -28,7 +28,8 @@ Every record holds the hash of the one before it, and the hub signs the chain's 
 retention removed records: a record that was changed, removed or put in is found, and an end that was cut off
 while its signature was left. Whoever can write the database can cut the end off with its signatures: that is
 found only beside something of the record that was kept elsewhere, by --anchor or --record. What was written
-since then can still be cut off. Ends with 1 where something does not fit.
+since then can still be cut off. Ends with 1 where something does not fit, and with 2 where what was kept
+cannot be read.
 
 Examples:
   linesman audit verify
@@ -94,8 +95,12 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         records,
         anchors,
     } = checked.await?;
+    let only = match &args.anchor {
+        Some(_) => " (the newest of the file; its others were not compared)",
+        None => "",
+    };
     let held = kept.map_or_else(String::new, |kept| {
-        format!(", record {} is the one that was kept", kept.seq)
+        format!(", record {} is the one that was kept{only}", kept.seq)
     });
     let (seq, hash) = (end.seq, keys::hex(&end.hash));
     let format = args.output.output;
@@ -133,44 +138,53 @@ fn kept_record(text: &str) -> Result<Head, String> {
     })
 }
 
-/// The newest record or anchor in a file of JSON lines.
-fn kept_file(path: &Path) -> Result<Head> {
-    let doing = || format!("read {}", path.display());
-    let file = std::fs::File::open(path).with_context(doing)?;
-    let mut newest: Option<Head> = None;
-    for line in std::io::BufReader::new(file).lines() {
-        let line = line.with_context(doing)?;
-        let head = kept_line(&line);
+/// The newest record or anchor in a file of JSON lines. A file that is none says nothing of the audit.
+fn kept_file(path: &Path) -> Result<Head, Failure> {
+    const NEXT: &str =
+        "give what --audit-file or a webhook wrote, or: linesman audit export --file FILE";
+    let shown = path.display();
+    let refused = |e: io::Error| unread(&format!("read {shown}"), &e);
+    let wrong = |text: String| Failure::new(Code::Usage, text, NEXT);
+    let file = std::fs::File::open(path).map_err(refused)?;
+    let (mut newest, mut other) = (None::<Head>, None);
+    for (number, line) in (1_usize..).zip(io::BufReader::new(file).lines()) {
+        let line = line.map_err(refused)?;
+        let head =
+            kept_line(&line).map_err(|why| wrong(format!("line {number} of {shown} is {why}")))?;
         if head.is_some_and(|head| newest.is_none_or(|newest| newest.seq < head.seq)) {
             newest = head;
         }
+        if head.is_none() && !line.trim().is_empty() {
+            other.get_or_insert((number, line));
+        }
     }
-    newest.with_context(|| {
-        format!(
-            "{} holds neither a record nor an anchor; give a file that --audit-file, a webhook or 'linesman audit export' wrote",
-            path.display()
-        )
+    newest.ok_or_else(|| {
+        let found = match other {
+            Some((number, line)) => format!("line {number} is '{}'", short(&line, 40)),
+            None => "it is empty".to_owned(),
+        };
+        wrong(format!(
+            "{shown} holds neither a record nor an anchor: {found}"
+        ))
     })
 }
 
-/// A record or an anchor; what else a sink is told has neither number nor hash.
-fn kept_line(line: &str) -> Option<Head> {
-    #[derive(serde::Deserialize)]
-    struct Point {
-        seq: i64,
-        hash: String,
+/// A record or an anchor. None: what else a sink is told has neither number nor hash, and where a hub died while it wrote half a
+/// line is left.
+fn kept_line(line: &str) -> Result<Option<Head>, &'static str> {
+    let Ok(value) = serde_json::from_str::<Value>(line) else {
+        return Ok(None);
+    };
+    let anchor = value.get("anchor");
+    let point = anchor.unwrap_or(&value);
+    if anchor.is_none() && point.get("seq").is_none() {
+        return Ok(None);
     }
-    #[derive(serde::Deserialize)]
-    #[serde(untagged)]
-    enum Line {
-        Anchor { anchor: Point },
-        Record(Point),
+    let hash = point["hash"].as_str().and_then(keys::unhex);
+    match point["seq"].as_i64().zip(hash) {
+        Some((seq, hash)) => Ok(Some(Head { seq, hash })),
+        None => Err("a record or an anchor whose number or hash cannot be read"),
     }
-    let (Line::Anchor { anchor: point } | Line::Record(point)) = serde_json::from_str(line).ok()?;
-    Some(Head {
-        seq: point.seq,
-        hash: keys::unhex(&point.hash)?,
-    })
 }
 
 async fn of_hub(connect: &Connect) -> Result<Source> {

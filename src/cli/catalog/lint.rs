@@ -15,9 +15,10 @@ use rules::Finding;
 
 const EXAMPLES: &str = "\
 It finds: YAML that does not parse, kustomizations and Flux Kustomizations that name files which are not
-there, files that no kustomization names, objects that a cluster gets twice, Secrets in clear text,
-directories below clusters/ that are no cluster names, YAML of more than 4 MiB and symbolic links, which it
-does not read. Ends with 1 where it finds something.
+there, files that no kustomization names, objects that a cluster gets twice, objects of both engines for one
+cluster, Applications whose URL of the catalog has a slip in it, Secrets in clear text, directories below
+clusters/ that are neither NAME nor NAME.ENGINE, YAML of more than 4 MiB and symbolic links, which it does not
+read. Ends with 1 where it finds something.
 
 Examples:
   linesman catalog lint

@@ -20,7 +20,8 @@ use crate::cli::session::Replacement;
 use crate::hub::image;
 use crate::manifests::{self, EngineNamespaces, scope};
 use crate::wire::api::{
-    AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions, ToldAdoption, ToldCluster,
+    AccessLevel, AdoptionChanges, AdoptionOptions, GitRoute, NewCluster, ScopeOptions,
+    ToldAdoption, ToldCluster,
 };
 use crate::wire::id::{ClusterName, Digest};
 
@@ -82,7 +83,11 @@ impl Covered {
     /// None = nothing was said.
     pub(in crate::cli) fn options(&self) -> Result<Option<ScopeOptions>, Failure> {
         let options = ScopeOptions {
-            namespaces: self.namespaces.clone(),
+            namespaces: self
+                .namespaces
+                .iter()
+                .map(|n| n.trim().to_owned())
+                .collect(),
             strict: self.strict,
         };
         scope::check(&options, &EngineNamespaces::default()).map_err(|wrong| {
@@ -96,7 +101,7 @@ impl Covered {
 /// What `add` and `readopt` have in common.
 #[derive(Debug, clap::Args)]
 pub(super) struct Adoption {
-    /// The most that access groups get in the cluster [default: admin, or as it was]
+    /// The highest access group that is bound in the cluster; those above it get nothing there [default: admin, or as it was]
     #[arg(long, value_enum)]
     access: Option<Level>,
     #[command(flatten)]
@@ -223,6 +228,9 @@ pub(super) async fn hand_out(
             "         name one that it can pull: linesman cluster readopt {name} --image REGISTRY/…"
         ));
     }
+    if let Some(warning) = lowered(adoption.access, &answer.yaml) {
+        progress_line(&warning);
+    }
     give(answer, adoption, file)?;
     let Some(limit) = adoption.wait else {
         let after = before.map(|before| format!(" --after {before}"));
@@ -324,6 +332,22 @@ fn image_of(yaml: &str) -> Option<&str> {
     images.next()
 }
 
+/// What is said where the YAML gives people less than `--access` asks for.
+fn lowered(asked: Option<Level>, yaml: &str) -> Option<String> {
+    let asked = AccessLevel::from(asked?);
+    // Of `linesman-scope`: nothing else in the YAML has such a key.
+    let mut said = yaml
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("strict: "));
+    let strict = said.any(|value| value.trim().trim_matches(['"', '\'']) == "true");
+    (strict && asked > AccessLevel::View).then(|| {
+        let asked = asked.as_str();
+        format!(
+            "warning: --strict binds no access group above view, so --access {asked} counts as view"
+        )
+    })
+}
+
 /// `cluster add eu1 --wait | kubectl apply -f -`: kubectl applies only after its stdin ends, so our stdout has to
 /// close before the wait. This process goes on as `cluster wait` with stdout on nothing; returns only the error.
 fn wait_with_stdout_closed(
@@ -391,6 +415,51 @@ mod tests {
         let yaml = "kind: Deployment\nspec:\n  containers:\n  - image: linesman-agent:1\n    name: agent\n";
         assert_eq!(image_of(yaml), Some("linesman-agent:1"));
         assert_eq!(image_of("kind: Secret\n"), None);
+    }
+
+    #[test]
+    fn blanks_between_namespaces_are_no_part_of_their_names() {
+        let covered = |list: &[&str]| Covered {
+            namespaces: list.iter().map(|name| (*name).to_owned()).collect(),
+            strict: false,
+        };
+        let options = ScopeOptions {
+            namespaces: ["shop", "mail"].map(str::to_owned).to_vec(),
+            strict: false,
+        };
+        assert_eq!(covered(&["shop", " mail "]).options(), Ok(Some(options)));
+        assert!(covered(&["shop", " "]).options().is_err());
+    }
+
+    /// What was lowered in silence looked like what was asked for.
+    #[test]
+    fn whoever_asks_for_more_than_strict_gives_is_told() {
+        let yaml = |strict: bool| {
+            let options = ScopeOptions {
+                namespaces: vec!["shop".to_owned()],
+                strict,
+            };
+            let values = manifests::AdoptionValues {
+                scope: scope::Scope::of(&options, AccessLevel::Admin, "flux-system"),
+                ..manifests::AdoptionValues::placeholders()
+            };
+            manifests::to_yaml(&manifests::adoption(&values))
+        };
+        let text = |asked: &str| {
+            format!(
+                "warning: --strict binds no access group above view, so --access {asked} counts as view"
+            )
+        };
+        for (asked, strict, told) in [
+            (Some(Level::Admin), true, Some(text("admin"))),
+            (Some(Level::Edit), true, Some(text("edit"))),
+            (Some(Level::View), true, None),
+            (Some(Level::Off), true, None),
+            (None, true, None),
+            (Some(Level::Admin), false, None),
+        ] {
+            assert_eq!(lowered(asked, &yaml(strict)), told, "{asked:?} {strict}");
+        }
     }
 
     /// Nothing was printed where the YAML went into a file.

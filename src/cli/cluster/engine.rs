@@ -25,8 +25,9 @@ and takes the pruning finalizers from its sync objects; then it installs the oth
 and waits until that has answered and has applied the catalog without a failure. Only then are the objects of
 the old install removed, and pruning is on again. Namespaces and CRDs stay. Where the other engine does not
 work within --within, the old one comes back, and 'linesman cluster show' tells why; the same command tries
-again. With --replace, the engine that the cluster has is set anew, too: that ends an attempt. Versions of the
-same engine change with 'linesman engine set'.
+again. With --replace, the engine that the cluster has is set anew, too: that ends an attempt. It follows what
+it did, and another --path is refused: led there, it would prune what that lacks. Versions of the same engine
+change with 'linesman engine set'.
 
 Examples:
   linesman cluster engine eu1
@@ -50,7 +51,7 @@ pub(in crate::cli) struct Args {
     /// One of several bundles of a version, sha256:…
     #[arg(long, value_name = "DIGEST", requires = "replace")]
     bundle: Option<Digest>,
-    /// The directory of the catalog that it follows
+    /// The directory of the catalog that it is to follow, where the other one is in force
     #[arg(long, value_name = "DIRECTORY", requires = "replace")]
     path: Option<String>,
     /// How long it has to work, before the engine of before comes back: 30s to 1h

@@ -17,8 +17,8 @@ Where a commit breaks the engine, the agent mends the object and holds it back f
 comes; condition Quarantined of 'linesman cluster show' names object and commit. Where the same commit does no
 harm any more (the image that it names is in the registry now), nobody has to commit for it: this gives all of
 it back at once. What breaks the engine once more is held again, and another lift is needed. What the catalog
-has no more Flux no longer brings: where it is as in the bundle of the engine, it is the agent's again, as
-before the catalog had it. Else it stays held, in Argo CD always: commit it again. An agent that is out of
+has no more, after a revert, the engine no longer brings: where it is as in the bundle of the engine, it is
+the agent's again, as before the catalog had it. Else it stays held: commit it again. An agent that is out of
 reach does it when it is back.
 
 Examples:
@@ -64,7 +64,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         return super::stands(&client, name, format).await;
     };
     let next = format!(
-        "what stays held the catalog has no more, and a commit that has it again gives it back, or Flux is not done with its commit yet; which that is: linesman cluster show {name}"
+        "what stays held the catalog has no more, and a commit that has it again gives it back, or the engine is not done with its commit yet; which that is: linesman cluster show {name}"
     );
     let patience = Patience { limit, next: &next };
     let given = wait::until("nothing is held any more", patience, async || {

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::engines;
 use crate::cli::connect::Connect;
 use crate::cli::output::{Column, Format, Output, ago, list, phase, progress_line, short};
 use crate::hub::selector::{Selector, SelectorError};
@@ -53,11 +54,7 @@ const COLUMNS: [Column<ToldCluster>; 11] = [
         if c.line.up { "up" } else { "down" }.to_owned()
     }),
     Column::new("SEEN", seen),
-    Column::new("ENGINE", |c, _| {
-        format!("{} {}", c.engine, c.engine_version)
-            .trim_end()
-            .to_owned()
-    }),
+    Column::new("ENGINE", |c, _| engines(c)),
     Column::new("REVISION", |c, _| revision(c.revision.as_deref())),
     Column::new("AGE", |c, now| ago(&c.created_at, now)),
     Column::wide("AGENT", |c, _| c.agent_version.clone().unwrap_or_default()),
@@ -199,20 +196,27 @@ pub(super) fn millis(micros: u64) -> String {
     format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
 }
 
-/// `main@sha1:0123456789abcdef…` with as many digits as Git shows.
+/// `main@sha1:0123456789abcdef…`, or the commit alone, as Argo CD has it, with as many digits as Git shows.
 pub(super) fn revision(revision: Option<&str>) -> String {
     let Some(revision) = revision else {
         return String::new();
     };
     match revision.split_once("@sha1:") {
         Some((branch, commit)) => format!("{branch}@{}", commit.get(..8).unwrap_or(commit)),
+        None if is_commit(revision) => revision.chars().take(8).collect(),
         None => short(revision, 24),
     }
+}
+
+/// Whether it is a whole one, of SHA-1 or SHA-256.
+fn is_commit(revision: &str) -> bool {
+    matches!(revision.len(), 40 | 64) && revision.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::report::ENGINE_IN_FORCE;
 
     /// A fleet that is not well said nowhere why, cluster by cluster.
     #[test]
@@ -279,6 +283,21 @@ mod tests {
         }
     }
 
+    /// The one that is to come was shown as if it were there.
+    #[test]
+    fn the_engine_in_force_stands_before_the_one_that_is_to_take_its_place() {
+        let mut cluster = super::super::wait::tests::cluster(Phase::Degraded, &[], vec![]);
+        for (in_force, expected) in [
+            (None, "flux 2.9.4"),
+            (Some("flux"), "flux 2.9.4"),
+            (Some("argocd"), "argocd → flux 2.9.4"),
+        ] {
+            let fact = |engine: &str| (ENGINE_IN_FORCE.to_owned(), engine.to_owned());
+            cluster.facts = in_force.map(fact).into_iter().collect();
+            assert_eq!(engines(&cluster), expected);
+        }
+    }
+
     #[test]
     fn an_empty_list_says_whether_there_are_others() {
         let wanted = ["env=prod", "site!=eu"].map(|text| selector(text).unwrap());
@@ -327,6 +346,10 @@ mod tests {
             "main@01234567"
         );
         assert_eq!(revision(Some("main@sha1:01")), "main@01");
+        let commit = "2b34d60fd86c896afd7bf8300123456789abcdef";
+        assert_eq!(revision(Some(commit)), "2b34d60f");
+        let branch = "a-branch-with-a-name-of-40-characters-xx";
+        assert_eq!(revision(Some(branch)), "a-branch-with-a-name-of…");
         assert_eq!(revision(None), "");
         assert_eq!(millis(1_250), "1.2 ms");
     }

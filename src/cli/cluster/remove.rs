@@ -50,8 +50,8 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
 fn agents_end(cluster: &ToldCluster) -> String {
     if super::is_heard(cluster) {
         return format!(
-            "its agent takes itself away within a minute or two; then only its empty namespace is left: \
-             kubectl delete namespace {NAMESPACE}"
+            "its agent takes itself away within a minute or two; apply no new YAML there before: the agent may take it along; \
+             then only its empty namespace is left: kubectl delete namespace {NAMESPACE}"
         );
     }
     by_hand(if cluster.keys.is_empty() {
@@ -119,8 +119,8 @@ mod tests {
             cluster.keys.extend(key);
             agents_end(&cluster)
         };
-        let leaves = "its agent takes itself away within a minute or two; then only its empty namespace is left: \
-                  kubectl delete namespace linesman";
+        let leaves = "its agent takes itself away within a minute or two; apply no new YAML there before: the agent may take it \
+                  along; then only its empty namespace is left: kubectl delete namespace linesman";
         assert_eq!(said(Phase::Healthy, true, true), leaves);
         // By HTTPS alone it is told as well.
         assert_eq!(said(Phase::Healthy, false, true), leaves);

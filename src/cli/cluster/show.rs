@@ -4,8 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::git;
 use super::list::{labels, millis, seen};
+use super::{engines, git};
 use crate::cli::connect::Connect;
 use crate::cli::engine::whence;
 use crate::cli::heal;
@@ -167,7 +167,6 @@ fn describe(shown: &Shown, wide: bool, now: OffsetDateTime) -> String {
 
 /// What stands above the tables.
 fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTime) -> String {
-    let engine = format!("{} {}", cluster.engine, cluster.engine_version);
     let revoked = revoked(cluster, now).map(|text| ("revoked", text));
     rows_text(
         None,
@@ -176,7 +175,7 @@ fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTim
             ("phase", phase(&cluster.phase)),
             ("line", line(cluster, now)),
             ("seen", seen(cluster, now)),
-            ("engine", engine.trim_end().to_owned()),
+            ("engine", engines(cluster)),
             ("images", images(from)),
             ("revision", cluster.revision.clone().unwrap_or_default()),
             ("catalog path", cluster.catalog_path.clone()),
@@ -184,6 +183,7 @@ fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTim
             ("agent", cluster.agent_version.clone().unwrap_or_default()),
             ("agent copy", copy(cluster.agent_copy.as_ref())),
             ("covers", covered(cluster)),
+            ("access", cluster.access.clone().unwrap_or_default()),
             ("labels", labels(cluster)),
             ("added", cluster.created_at.clone()),
         ]
@@ -250,7 +250,15 @@ fn covered(cluster: &ToldCluster) -> String {
         all => format!("namespaces {}", all.join(", ")),
     };
     let strict = if scope.strict { ", strict" } else { "" };
-    format!("{named}{strict}")
+    // Only the agent of such YAML says so; while it is on its way, the one of before covers all.
+    let mut said = cluster.conditions.iter();
+    let begun = said.any(|c| c.kind == ConditionType::Uncovered);
+    let begins = if begun {
+        ""
+    } else {
+        ", once the agent of that YAML runs"
+    };
+    format!("{named}{strict}{begins}")
 }
 
 fn line(cluster: &ToldCluster, now: OffsetDateTime) -> String {
@@ -288,6 +296,9 @@ fn section<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::cluster::wait;
+    use crate::wire::api::{ScopeOptions, ToldCondition};
+    use crate::wire::report::{Phase, Status};
 
     /// W27
     #[test]
@@ -335,6 +346,27 @@ mod tests {
         ] {
             assert_eq!(said, expected);
         }
+    }
+
+    /// The hub has the new YAML's word as soon as its token is redeemed, and the agent of before may be the one that did.
+    #[test]
+    fn some_namespaces_are_covered_once_the_agent_of_that_yaml_runs() {
+        let mut cluster = wait::tests::cluster(Phase::Healthy, &[], Vec::new());
+        assert_eq!(covered(&cluster), "the whole cluster");
+        cluster.scope = Some(ScopeOptions {
+            namespaces: vec!["cart".to_owned(), "shop".to_owned()],
+            strict: false,
+        });
+        let begins = "namespaces cart, shop, once the agent of that YAML runs";
+        assert_eq!(covered(&cluster), begins);
+        cluster.conditions.push(ToldCondition {
+            kind: ConditionType::Uncovered.into(),
+            status: Status::False.into(),
+            reason: "Covered".to_owned(),
+            message: String::new(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        });
+        assert_eq!(covered(&cluster), "namespaces cart, shop");
     }
 
     #[test]

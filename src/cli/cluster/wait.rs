@@ -14,7 +14,7 @@ use crate::cli::interrupt;
 use crate::cli::output::{self, Output};
 use crate::cli::progress::{self, Progress};
 use crate::cli::wait::{LEAST, Silence};
-use crate::client::Client;
+use crate::client::{Cause, Client, Error};
 use crate::keys;
 use crate::wire::api::{ToldCluster, ToldCondition};
 use crate::wire::id::ClusterName;
@@ -36,8 +36,9 @@ Examples:
   linesman cluster wait eu1 --for=healthy --timeout 10m
 
 When the cluster has just applied a commit, its first one or another, healthy waits for what that brings,
-too, a minute at most, and 140 s for Applications of Argo CD, which looks for the commit at each by itself.
-What is not Ready then is a fault (condition ChildrenReady). Whether a push has arrived, the revision says.
+too, a minute at most, and 140 s for Applications of Argo CD that have not applied it yet, or are Progressing
+since. What is not Ready then is a fault (condition ChildrenReady). Whether a push has arrived, the revision
+says.
 
 Ends with 6 when the time is over, naming the step that it waited for, and with 5 where the cluster cannot
 join.";
@@ -171,7 +172,7 @@ async fn watch(
                 if !of_before {
                     progress.steps(&cluster.steps);
                 }
-                let untold = of_before || progress::current(&cluster.steps).is_none();
+                let untold = of_before || is_untold(&cluster);
                 match verdict(&cluster, goal, before) {
                     Verdict::There => return Ok(cluster),
                     Verdict::Never(failure) => return Err(failure.into()),
@@ -180,7 +181,7 @@ async fn watch(
                 }
                 (last, silence) = (Some(cluster), None);
             }
-            Ok(Err(e)) if e.is_passing() && last.is_some() => {
+            Ok(Err(e)) if e.is_passing() && (last.is_some() || may_come(&e)) => {
                 progress.say(&format!("{e}; asking again"));
                 silence = Some(Silence::of(&e));
             }
@@ -201,6 +202,12 @@ async fn watch(
         tokio::time::sleep(EVERY.min(ends - now)).await;
         asked = Instant::now();
     }
+}
+
+/// Whether a hub that did not answer yet is late rather than wrong, as a name that nobody knows is, or a proxy that carries nothing.
+fn may_come(error: &Error) -> bool {
+    let wrong = |cause: &Cause| matches!(cause, Cause::Dns(_) | Cause::Proxy(_));
+    !matches!(error, Error::Unreachable { cause, .. } if wrong(cause))
 }
 
 #[derive(Debug, PartialEq)]
@@ -227,10 +234,7 @@ fn verdict(cluster: &ToldCluster, goal: For, before: Option<&Before>) -> Verdict
             cluster.name
         ));
     }
-    let adopted = cluster
-        .steps
-        .iter()
-        .any(|s| s.step == StepName::Adopted && s.state == StepState::Done);
+    let adopted = is_adopted(cluster);
     match goal {
         For::Adopted if adopted => Verdict::There,
         For::Healthy if cluster.phase == Phase::Healthy => {
@@ -243,6 +247,17 @@ fn verdict(cluster: &ToldCluster, goal: For, before: Option<&Before>) -> Verdict
         )),
         For::Adopted | For::Healthy => Verdict::NotYet(step(cluster)),
     }
+}
+
+fn is_adopted(cluster: &ToldCluster) -> bool {
+    let mut steps = cluster.steps.iter();
+    steps.any(|s| s.step == StepName::Adopted && s.state == StepState::Done)
+}
+
+/// Whether none of its steps tells what is waited for. Between two of them there is nothing to tell.
+fn is_untold(cluster: &ToldCluster) -> bool {
+    let told = progress::current(&cluster.steps).is_some();
+    !told && (cluster.steps.is_empty() || is_adopted(cluster))
 }
 
 /// What a person does about a join that was refused.
@@ -267,18 +282,18 @@ fn waits(cluster: &ToldCluster) -> Option<String> {
 
 /// What stands in the way, in words.
 fn step(cluster: &ToldCluster) -> String {
-    match progress::current(&cluster.steps) {
-        None if cluster.steps.is_empty() => {
-            format!(
-                "no word from cluster {} yet; waiting for its YAML to be applied",
-                cluster.name
-            )
+    match (progress::current(&cluster.steps), cluster.steps.last()) {
+        (None, None) => format!(
+            "no word from cluster {} yet; waiting for its YAML to be applied",
+            cluster.name
+        ),
+        (None, Some(last)) => {
+            format!("step {} is done, and the next has not begun", last.step)
         }
-        None => format!("cluster {} is between two steps", cluster.name),
-        Some(step) if step.reason.is_empty() => {
+        (Some(step), _) if step.reason.is_empty() => {
             format!("step {} is {}", step.step, progress::state(&step.state))
         }
-        Some(step) => format!(
+        (Some(step), _) => format!(
             "step {} is {}: {}",
             step.step,
             progress::state(&step.state),
@@ -352,7 +367,9 @@ fn timed_out(
     );
     let next = match last {
         Some(cluster) if unheard(cluster) => {
-            "apply the YAML in the cluster, then look at: kubectl -n linesman logs deploy/linesman-agent".to_owned()
+            "apply the YAML in the cluster (again, where a former agent was just leaving it), then look at: \
+             kubectl -n linesman logs deploy/linesman-agent"
+                .to_owned()
         }
         _ => format!("look closer: linesman doctor --cluster {name}"),
     };

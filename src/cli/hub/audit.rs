@@ -50,7 +50,7 @@ pub(super) struct AuditArgs {
         env = "LINESMAN_AUDIT_MAX_RECORDS",
         value_name = "N",
         default_value_t = 20_000_000,
-        value_parser = clap::value_parser!(u64).range(LEAST_RECORDS..)
+        value_parser = max_records
     )]
     audit_max_records: u64,
     /// How many bytes of audit records are kept at most, such as 500MiB, 10MiB at least; on disk they take about as much
@@ -115,9 +115,19 @@ fn keep(text: &str) -> Result<Duration, String> {
     duration::at_least(text, LEAST_KEEP, why)
 }
 
+/// Why less is refused.
+const ALL_BUT_THE_NEWEST: &str = "all but the newest records would be removed at the start";
+
+fn max_records(text: &str) -> Result<u64, String> {
+    let records = text.parse::<u64>().map_err(|e| e.to_string())?;
+    if records < LEAST_RECORDS {
+        return Err(format!("less than {LEAST_RECORDS}: {ALL_BUT_THE_NEWEST}"));
+    }
+    Ok(records)
+}
+
 fn max_bytes(text: &str) -> Result<u64, String> {
-    let why = "all but the newest records would be removed at the start";
-    size::at_least(text, LEAST_BYTES, why)
+    size::at_least(text, LEAST_BYTES, ALL_BUT_THE_NEWEST)
 }
 
 /// A URL that a flag names: what is sent there says who does what, and does not leave the machine in clear. The URL may

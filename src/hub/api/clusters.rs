@@ -16,6 +16,7 @@ use crate::bundle::release;
 use crate::clock;
 use crate::hub::adoption::copy::{self, Done};
 use crate::hub::auth::Role;
+use crate::hub::catalog::{Start, Unsuited};
 use crate::hub::store::{Cluster, NewClusterRow};
 use crate::hub::{Hub, adoption, assignment, catalog, directory, git, registration};
 use crate::keys;
@@ -144,7 +145,8 @@ async fn add(
     let known = hub.store.cluster(&new.name).await?;
     let (cluster, proposed) = match known {
         Some(cluster) if repeated && cluster.joined_at.is_none() => {
-            (cluster, deliver(&hub, &caller, &new).await?)
+            let start = start(&hub, &new).await?;
+            (cluster, deliver(&hub, &caller, &new, start).await?)
         }
         Some(_) => {
             let next = format!(
@@ -171,17 +173,19 @@ async fn create(
     new: &NewCluster,
 ) -> Result<(Cluster, Option<String>), Problem> {
     let bundle = choose(hub, new).await?;
+    let start = start(hub, new).await?;
     caller
         .record(hub, "cluster.add", Some(new.name.as_str()), "")
         .await?;
-    let proposed = deliver(hub, caller, new).await?;
+    let catalog_path = start.path.clone();
+    let proposed = deliver(hub, caller, new, start).await?;
     let row = NewClusterRow {
         name: new.name.clone(),
         labels: new.labels.clone(),
         engine: new.engine,
         engine_version: bundle.version,
         bundle: bundle.digest,
-        catalog_path: format!("clusters/{}", new.name),
+        catalog_path,
         git_route: new.git_route,
         adoption: new.adoption.clone(),
     };
@@ -190,11 +194,48 @@ async fn create(
     Ok((cluster, proposed))
 }
 
+/// What the catalog has to know of a new cluster.
+fn described(hub: &Hub, new: &NewCluster) -> catalog::ClusterRecord {
+    catalog::ClusterRecord {
+        name: new.name.clone(),
+        engine: new.engine,
+        labels: new.labels.clone(),
+        engines: adoption::engines(&new.adoption),
+        url: assignment::source(hub, new.git_route),
+        branch: hub.catalog.branch.clone(),
+    }
+}
+
+/// Where a new cluster begins, by what the catalog has for it. What is written for the other engine would be applied and do nothing.
+async fn start(hub: &Hub, new: &NewCluster) -> Result<Start, Problem> {
+    let (name, engine) = (&new.name, new.engine);
+    let places = catalog::places(name, engine).to_vec();
+    let there = git::below(&hub.catalog.repo, &hub.catalog.branch, places).await?;
+    catalog::start(&there, &described(hub, new)).map_err(|unsuited| {
+        let why = match unsuited {
+            Unsuited::Empty => format!("clusters/{name} holds no manifests"),
+            Unsuited::Other { file, other } => format!("{file} is written for {other}"),
+        };
+        let detail = format!("the catalog has nothing for {engine} in cluster {name}: {why}");
+        let next = format!(
+            "commit what {engine} is to follow to {}, or choose another name; or, where no cluster follows clusters/{name}, take it out \
+             of the catalog (git rm -r clusters/{name}), push, and run this again",
+            catalog::directory(name, engine)
+        );
+        Problem::new(Slug::OtherEngine, detail, next)
+    })
+}
+
 /// Puts the cluster's files into the catalog; gives the branch on which they wait, where clusters verify the head: a
 /// commit of the hub would stop them all.
-async fn deliver(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Option<String>, Problem> {
+async fn deliver(
+    hub: &Hub,
+    caller: &Caller,
+    new: &NewCluster,
+    start: Start,
+) -> Result<Option<String>, Problem> {
     let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
-    let change = files(hub, caller, new)?;
+    let change = change(hub, caller, new, start)?;
     if hub.store.signers().await?.is_empty() {
         git::commit(repo, base, change).await?;
         return Ok(None);
@@ -204,31 +245,32 @@ async fn deliver(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<Option<
     Ok(made.map(|_| branch))
 }
 
-/// What the catalog has of a new cluster.
-fn files(hub: &Hub, caller: &Caller, new: &NewCluster) -> Result<git::Change, Problem> {
-    let record = catalog::ClusterRecord {
-        name: new.name.clone(),
-        engine: new.engine,
-        labels: new.labels.clone(),
-        engines: adoption::engines(&new.adoption),
-        url: assignment::source(hub, new.git_route),
-        branch: hub.catalog.branch.clone(),
-    };
-    let mut files = catalog::files(&record);
+/// The commit that a new cluster begins with.
+fn change(
+    hub: &Hub,
+    caller: &Caller,
+    new: &NewCluster,
+    start: Start,
+) -> Result<git::Change, Problem> {
+    let Start {
+        path,
+        mut files,
+        only_missing,
+    } = start;
     if new.agent_copy {
         let whose = copy::Whose {
             name: &new.name,
             engine: new.engine,
             options: &new.adoption,
             route: new.git_route,
-            follows: &format!("clusters/{}", new.name),
+            follows: &path,
         };
         let copied = copy::files(hub, whose, None).map_err(|e| agent_copy::password(&e))?;
         files.extend(copied);
     }
     Ok(git::Change {
         files,
-        only_missing: true,
+        only_missing,
         gone: BTreeSet::new(),
         author: git::Author::hub(),
         message: format!(

@@ -1,6 +1,6 @@
 //! Grants: give, list, revoke, and explain who gets where.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -16,7 +16,7 @@ use crate::hub::Hub;
 use crate::hub::access::{Clusters, Grant, Mode};
 use crate::hub::auth::Role;
 use crate::hub::running::Gone;
-use crate::hub::store::Revision;
+use crate::hub::store::{Cluster, Revision};
 use crate::wire::api::{ClusterChoice, GrantView, NewGrant};
 use crate::wire::id::ClusterName;
 
@@ -63,15 +63,15 @@ async fn show(
     Ok((precondition::tag(grant.rev), Json(view(&grant, now))))
 }
 
-/// The cluster that is asked about, with its labels; without them it is not there, and the caller is not to learn that. Who may is
+/// The cluster that is asked about, with its record; without that it is not there, and the caller is not to learn it. Who may is
 /// told: the name is misspelt.
 async fn cluster(
     hub: &Hub,
     name: &str,
     learns: bool,
-) -> Result<(ClusterName, Option<BTreeMap<String, String>>), Problem> {
+) -> Result<(ClusterName, Option<Cluster>), Problem> {
     match clusters::find(hub, name).await {
-        Ok(cluster) => Ok((cluster.name, Some(cluster.labels))),
+        Ok(cluster) => Ok((cluster.name.clone(), Some(cluster))),
         Err(unknown) if learns || unknown.slug != Slug::NotFound => Err(unknown),
         Err(unknown) => match name.parse() {
             Ok(name) => Ok((name, None)),

@@ -180,13 +180,16 @@ fn renewal(source: &TlsSource) -> &'static str {
     }
 }
 
+/// Where there is no engine.
+const IMPORT: &str = "run: linesman engine import flux VERSION, or argocd VERSION";
+
 async fn bundle(hub: &Hub) -> Check {
     let found = match hub.store.bundles().await {
         Ok(bundles) if bundles.is_empty() => Err("no engine bundle is imported".to_owned()),
         Ok(bundles) => Ok(format!("{} imported", bundles.len())),
         Err(error) => Err(crate::hub::chain_of(&error)),
     };
-    check("bundles", found, "run: linesman engine import flux VERSION")
+    check("bundles", found, IMPORT)
 }
 
 /// No failure where there is no registry: nodes may have the image already, as in a lab.

@@ -16,7 +16,7 @@ use crate::hub::auth::Role;
 use crate::hub::registration::AcceptRefusal;
 use crate::hub::replica::lines::Elsewhere;
 use crate::hub::store::{Accept, Accepted, NewClusterRow, UnknownAgent, patience};
-use crate::hub::{Hub, git};
+use crate::hub::{Hub, catalog, git};
 use crate::wire::api::{
     AcceptRequest, Acceptance, AdoptionOptions, EngineKind, GitRoute, NewCluster, Page,
     UnknownAgentView,
@@ -100,8 +100,10 @@ async fn already(hub: &Hub, fingerprint: &str) -> Result<Acceptance, Problem> {
     let Some(key) = key else {
         return Err(refused(AcceptRefusal::Unknown, fingerprint, None));
     };
+    let cluster = hub.store.cluster(&key.cluster).await?;
+    let path = cluster.map_or_else(String::new, |cluster| cluster.catalog_path);
     Ok(Acceptance {
-        catalog: in_catalog(hub, &key.cluster).await?,
+        catalog: in_catalog(hub, &path).await?,
         cluster: key.cluster,
         created: false,
         already: true,
@@ -131,7 +133,7 @@ async fn record(
         Err(problem) => return Err(problem),
     };
     Ok(Some(NewClusterRow {
-        catalog_path: format!("clusters/{name}"),
+        catalog_path: followed(hub, name, new.engine).await?,
         name: new.name,
         labels: new.labels,
         engine: new.engine,
@@ -140,6 +142,15 @@ async fn record(
         git_route: new.git_route,
         adoption: new.adoption,
     }))
+}
+
+/// What such a cluster most likely follows: the hub has no record of that, either.
+async fn followed(hub: &Hub, name: &ClusterName, engine: EngineKind) -> Result<String, Problem> {
+    let [own, path, _] = catalog::places(name, engine);
+    let (repo, branch) = (&hub.catalog.repo, &hub.catalog.branch);
+    let there = git::below(repo, branch, vec![own.clone()]).await?;
+    let suits = catalog::suits(&there, &own, engine).is_ok();
+    Ok(if suits { own } else { path })
 }
 
 /// Whether the cluster has a line, here or at another replica.
@@ -201,7 +212,7 @@ async fn bind(
         hub.audit.event(entry).await?;
     }
     Ok(Acceptance {
-        catalog: in_catalog(hub, &cluster.name).await?,
+        catalog: in_catalog(hub, &cluster.catalog_path).await?,
         cluster: cluster.name,
         created,
         already,
@@ -209,11 +220,10 @@ async fn bind(
     })
 }
 
-/// Nothing is written there: what was in a catalog of before may be more than the hub would begin with, and an engine
-/// prunes what is not there.
-async fn in_catalog(hub: &Hub, name: &ClusterName) -> Result<bool, Problem> {
-    let path = format!("clusters/{name}");
-    Ok(git::has_directory(&hub.catalog.repo, &hub.catalog.branch, &path).await?)
+/// Whether there is what the cluster is to follow. Nothing is written there: what was in a catalog of before may be more
+/// than the hub would begin with, and an engine prunes what is not there.
+async fn in_catalog(hub: &Hub, path: &str) -> Result<bool, Problem> {
+    Ok(git::has_directory(&hub.catalog.repo, &hub.catalog.branch, path).await?)
 }
 
 fn no_bundle(name: &str) -> Problem {

@@ -37,8 +37,11 @@ fn a_directory_is_for_the_engine_whose_kinds_it_has_or_for_both() {
     };
     let (flux, argocd) = (EngineKind::Flux, EngineKind::Argocd);
     let plain = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".to_vec();
+    let rollout =
+        b"apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: a}\n".to_vec();
     let own: Files = [
         ("both/a.yaml".to_owned(), plain.clone()),
+        ("both/rollout.yaml".to_owned(), rollout),
         ("none/README.md".to_owned(), plain.clone()),
         ("none/empty.yaml".to_owned(), b"# nothing\n".to_vec()),
         ("clusters/eu1-2/a.yaml".to_owned(), plain),
@@ -72,6 +75,83 @@ fn a_directory_is_for_the_engine_whose_kinds_it_has_or_for_both() {
     ] {
         assert_eq!(suits(files, path, engine), expected, "{path} {engine}");
     }
+}
+
+/// What the new cluster's engine finds in the catalog then, and where.
+fn begun(there: &Files, record: &ClusterRecord) -> Result<(String, Files), Unsuited> {
+    let start = start(there, record)?;
+    let mut then = there.clone();
+    for (path, content) in start.files {
+        if !(start.only_missing && then.contains_key(&path)) {
+            then.insert(path, content);
+        }
+    }
+    Ok((start.path, then))
+}
+
+/// `eu1` and `us1` of a new hub's catalog are written for Flux, and the first cluster with Argo CD may well be one of them.
+#[test]
+fn the_example_gives_way_to_the_engine_that_is_asked_for_where_nobody_touched_it() {
+    let flux = record("eu1");
+    let argocd = ClusterRecord {
+        engine: EngineKind::Argocd,
+        ..flux.clone()
+    };
+    let path = "clusters/eu1".to_owned();
+    let template = template();
+    let mut expected = template.clone();
+    expected.extend(files(&argocd));
+    // As it is on a new hub, and done again.
+    for (there, record, then) in [
+        (&template, &flux, &template),
+        (&template, &argocd, &expected),
+        (&expected, &argocd, &expected),
+        (&expected, &flux, &template),
+    ] {
+        let begun = begun(there, record);
+        assert_eq!(begun, Ok((path.clone(), then.clone())), "{record:?}");
+    }
+
+    // What else somebody has there stays, and what is missing comes.
+    let own = "clusters/eu1/own.yaml";
+    let overlay = "apps/hello/overlays/eu1/index.html";
+    let mut theirs = template.clone();
+    theirs.remove("clusters/eu1/base.yaml");
+    for theirs in [&mut theirs, &mut expected] {
+        for (file, text) in [
+            (own, "apiVersion: v1\nkind: ConfigMap\n"),
+            (overlay, "mine"),
+        ] {
+            theirs.insert(file.to_owned(), text.as_bytes().to_vec());
+        }
+    }
+    assert_eq!(begun(&theirs, &argocd), Ok((path, expected)));
+}
+
+#[test]
+fn a_new_cluster_begins_in_nothing_that_is_written_for_the_other_engine() {
+    let flux = record("eu1");
+    let argocd = ClusterRecord {
+        engine: EngineKind::Argocd,
+        ..flux.clone()
+    };
+    let apps = "clusters/eu1/apps.yaml";
+    let mut touched = template();
+    touched.get_mut(apps).unwrap().push(b'\n');
+    let other = Unsuited::Other {
+        file: apps.to_owned(),
+        other: EngineKind::Flux,
+    };
+    assert_eq!(begun(&touched, &argocd), Err(other));
+    assert!(begun(&touched, &flux).is_ok());
+
+    // Nor where it has been handed over, or shall be: there its root stays.
+    let own = "clusters/eu1.argocd".to_owned();
+    let application = files(&argocd)[apps].clone();
+    touched.insert(format!("{own}/a.yaml"), application);
+    assert_eq!(begun(&touched, &argocd), Ok((own, touched.clone())));
+    let (path, _) = begun(&touched, &flux).unwrap();
+    assert_eq!(path, "clusters/eu1");
 }
 
 #[test]

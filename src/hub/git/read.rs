@@ -77,6 +77,29 @@ pub async fn files(repo: &Path, branch: &str) -> Result<Files> {
     .await
 }
 
+/// The files below these directories of the branch; of one that it does not have, none.
+pub async fn below(repo: &Path, branch: &str, directories: Vec<String>) -> Result<Files> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        let mut files = Files::new();
+        let Some(head) = tip(&git, &branch)? else {
+            return Ok(files);
+        };
+        let root = head.tree()?;
+        for directory in directories {
+            let entry = root.get_path(Path::new(&directory));
+            let Ok(tree) = entry.and_then(|entry| git.find_tree(entry.id())) else {
+                continue;
+            };
+            let found = read_tree(&git, &tree)?.into_iter();
+            files.extend(found.map(|(path, content)| (format!("{directory}/{path}"), content)));
+        }
+        Ok(files)
+    })
+    .await
+}
+
 /// Whether the branch has this directory.
 pub async fn has_directory(repo: &Path, branch: &str, path: &str) -> Result<bool> {
     let (repo, branch, path) = (repo.to_owned(), branch.to_owned(), PathBuf::from(path));

@@ -128,6 +128,26 @@ async fn missing_files_are_added_and_others_left_alone() {
     assert!(!contains(&repo, BRANCH, &"1".repeat(40)).await.unwrap());
 }
 
+#[tokio::test]
+async fn only_the_directories_that_are_asked_for_are_read() {
+    let folder = Folder::new();
+    let repo = folder.repo();
+    let all = [("a", "1"), ("d/b", "2"), ("d/e/f", "3"), ("d.x/g", "4")];
+    ensure(&repo, &some(&all), Others::Nobody).await.unwrap();
+    for (directories, expected) in [
+        (vec!["d"], &all[1..3]),
+        (vec!["d/e", "d.x"], &all[2..]),
+        // A file is no directory.
+        (vec!["a", "no", "d/no"], &[]),
+    ] {
+        let asked = directories.iter().map(|name| (*name).to_owned()).collect();
+        let found = below(&repo, BRANCH, asked).await.unwrap();
+        assert_eq!(found, some(expected), "{directories:?}");
+    }
+    let none = below(&repo, "other", vec!["d".to_owned()]).await;
+    assert_eq!(none.unwrap(), Files::new());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn commits_at_the_same_time_are_all_kept() {
     let folder = Folder::new();

@@ -47,6 +47,14 @@ fn what_was_asked_for_is_what_the_config_map_says() {
     ] {
         assert_eq!(check(&asked, &EngineNamespaces::default()), Ok(()));
         let found = Scope::of(&asked, access, "flux-system");
+        let chosen = AdoptionOptions {
+            access,
+            scope: Some(asked),
+            ..AdoptionOptions::default()
+        };
+        // As the hub tells it of a cluster.
+        let bound = found.as_ref().map_or(access, |scope| scope.access);
+        assert_eq!(most(&chosen), bound);
         assert_eq!(found, meant);
         if let Some(scope) = found {
             let engines = EngineNamespaces::default();

@@ -93,6 +93,10 @@ pub struct GrantCheck {
     pub acts_as: Option<String>,
     /// `linesman:<group>` each, where allowed.
     pub acts_in: Vec<String>,
+    /// `off`, `view`, `edit` or `admin`, where allowed: the most of these groups that the cluster's adoption YAML binds. Absent from
+    /// a hub of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<String>,
     pub opinions: Vec<GrantOpinion>,
 }
 

@@ -254,6 +254,17 @@ pub enum AccessLevel {
     Admin,
 }
 
+impl AccessLevel {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::View => "view",
+            Self::Edit => "edit",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// The answer to `POST /v1/clusters` and to `POST /v1/clusters/{name}/join-tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -328,6 +339,9 @@ pub struct ClusterView<P = Phase, E = EngineKind, G = GitRouteView, S = StepRepo
         deserialize_with = "scope_in_force"
     )]
     pub scope: Option<ScopeOptions>,
+    /// `off`, `view`, `edit` or `admin`: the most that access groups get by that YAML; absent = a hub of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<String>,
     pub created_at: String,
     /// The adoption's steps, in order.
     #[serde(deserialize_with = "report::known")]

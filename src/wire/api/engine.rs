@@ -21,7 +21,8 @@ pub struct EngineRequest {
     /// The cluster may have the other engine: it takes that one's place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replace: bool,
-    /// The catalog's path for an engine that takes the other one's place; absent = the hub looks for one.
+    /// The catalog's path for an engine that takes the other one's place; absent = the hub looks for one. The engine that is in force, or
+    /// comes back, keeps the path that it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! Adoption YAML: where the token comes from, where the YAML goes, and what is refused before a cluster is recorded.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
 use super::access::execute;
@@ -244,6 +244,34 @@ fn a_readoption_is_waited_for_by_what_comes_after_it() {
     still(run(&wait));
     put("UPDATE condition SET message = 'key SHA256:y from 192.0.2.1:4002 tried it again'");
     run(&wait).fails(5, "cluster eu1 cannot join: key SHA256:y");
+}
+
+/// Who begins to wait while the hub restarts waits as those do who began before.
+#[test]
+fn a_wait_that_begins_while_the_hub_is_away_sees_it_come_back() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    let adopted = "INSERT INTO step (cluster_id, step, state, reason, at)
+         SELECT id, 'adopted', 'done', '', '2026-01-01T00:00:00.000Z' FROM cluster";
+    execute(hub.data(), adopted.to_owned());
+    let port = hub.crash();
+    let mut waits = home
+        .linesman(&["cluster", "wait", "eu1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(waits.stderr.take().unwrap()).lines();
+    let away = said.find(|line| {
+        line.as_ref()
+            .is_ok_and(|line| line.ends_with("; asking again"))
+    });
+    assert!(away.is_some(), "{:?}", waits.wait());
+    let _hub = Hub::start_at(&home, port);
+    assert!(waits.wait().unwrap().success());
 }
 
 /// The end of its time was taken for the hub's silence, which sent people to the firewall; and a push that had just failed for well.

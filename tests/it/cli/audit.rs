@@ -133,6 +133,52 @@ fn records_behind_a_number_are_printed_and_no_others() {
     drop(hub);
 }
 
+/// What has no answer got none, which looked like an answer.
+#[test]
+fn a_question_without_an_answer_is_told_as_such() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    home.run(&["audit", "list", "--since", "1h", "--until", "2h"])
+        .fails(2, "lies before --since");
+    for verb in ["tail", "export"] {
+        let ran = home.run(&["audit", verb, "--after", "99999"]);
+        let told = "there is no record 99999 yet, the newest is ";
+        let found = ran.code == 0 && ran.out.is_empty() && ran.err.contains(told);
+        assert!(found, "{ran:?}");
+    }
+    let unknown = |ran: &Ran, name: &str| {
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let told = format!("warning: there is no cluster '{name}' now");
+        ran.err.contains(&told)
+    };
+    for verb in ["list", "tail", "export"] {
+        let ran = home.run(&["audit", verb, "--cluster", "nope"]);
+        assert!(unknown(&ran, "nope"), "{ran:?}");
+    }
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    let list = ["audit", "list", "--cluster", "eu1"];
+    let ran = home.run(&list);
+    assert!(!unknown(&ran, "eu1"), "{ran:?}");
+    // Its records are there still.
+    assert_eq!(home.run(&["cluster", "remove", "eu1", "--yes"]).code, 0);
+    let ran = home.run(&list);
+    let found = unknown(&ran, "eu1") && ran.out.contains(" cluster.add ");
+    assert!(found, "{ran:?}");
+    // Who reads the record alone may not look clusters up, and is not refused on record.
+    let create = ["token", "create", "--title", "siem", "--scope", "auditor"];
+    let made = home.run(&[&create[..], &["--file", "siem.token"]].concat());
+    assert_eq!(made.code, 0, "{made:?}");
+    let narrow = ["--cluster", "nope", "--token-file", "siem.token"];
+    let ran = home.run(&[&["audit", "list"][..], &narrow].concat());
+    assert!(!unknown(&ran, "nope"), "{ran:?}");
+    let denied = home.run(&["audit", "list", "--verdict", "deny"]);
+    let told = (denied.code, denied.err.as_str());
+    assert_eq!(told, (0, "no audit records\n"), "{denied:?}");
+    drop(hub);
+}
+
 /// The program at a hub that is in the test's hands.
 fn at(hub: &TestHub, home: &Home, args: &[&str]) -> Command {
     let mut command = home.linesman(args);

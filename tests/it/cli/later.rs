@@ -68,6 +68,7 @@ fn tomorrows() -> Value {
     cluster["conditions"] = json!([
         { "type": "Synced", "status": "Mostly", "reason": "Why", "message": "nine of ten", "since": TIME },
         { "type": "Compacted", "status": "True", "reason": "Why", "message": "tight", "since": TIME },
+        { "type": "Uncovered", "status": "False", "reason": "Covered", "message": "", "since": TIME },
     ]);
     cluster
 }

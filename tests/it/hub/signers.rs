@@ -31,9 +31,14 @@ async fn clusters_that_do_not_verify_are_named_and_none_is_handed_over_to_argocd
         let token = hub.add(name).await;
         let agent = Agent::new(seed);
         assert_eq!(agent.join(&hub, name, &token).await.0, 200);
-        let in_force = if name == "eu3" { "argocd" } else { "flux" };
+        let (in_force, ending) = if name == "eu3" {
+            ("argocd", ".argocd")
+        } else {
+            ("flux", "")
+        };
         let facts = json!({"facts": {
             "agent.replaces-engines": "true", "engine.in-force": in_force,
+            "engine.paths": format!("{in_force}=clusters/{name}{ending}"),
         }});
         let path = format!("/v1/clusters/{name}/reports");
         let told = agent.call(&hub, "POST", &path, &facts.to_string()).await;

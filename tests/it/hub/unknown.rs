@@ -7,13 +7,14 @@ use linesman::agent::identity::{self, Identity};
 use linesman::agent::link::LinkState;
 use linesman::hub::git;
 use linesman::keys::KeyPair;
+use linesman::wire::api::EngineKind;
 use linesman::wire::frame::Code;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::rotate::world::{PATIENCE, Running, World};
-use super::slug;
 use super::support::{Agent, TestHub, token_of};
+use super::{engine, slug};
 use crate::wait::until_some;
 
 const LIST: &str = "/v1/unknown-agents";
@@ -219,6 +220,33 @@ async fn an_unknown_agent_is_listed_by_its_own_signature_and_let_in_by_an_operat
         .post("/v1/clusters", &json!({"name": "unknown-agents"}))
         .await;
     assert_eq!(code, 201, "{answer}");
+    hub.stop().await;
+}
+
+/// H23: its root follows what another engine was handed over at; a path that holds less would be named to whoever adopts it anew.
+#[tokio::test]
+async fn an_agent_that_is_let_in_follows_the_directory_of_its_engine_where_there_is_one() {
+    let hub = TestHub::start("unknown-path").await;
+    engine::import_of(&hub, EngineKind::Argocd, 3, "3.5.0").await;
+    for name in ["us9", "us7"] {
+        let file = format!("clusters/{name}.argocd/a.yaml");
+        engine::commit(&hub, &file, engine::APPLICATION).await;
+    }
+    for (seed, name, kind, follows, there) in [
+        (40, "us9", "argocd", "clusters/us9.argocd", true),
+        (50, "us8", "flux", "clusters/us8", false),
+        // What the other engine is to follow is nothing for this one.
+        (60, "us7", "flux", "clusters/us7", false),
+    ] {
+        let keys = Identity::from_seeds(&[seed; 32], &[seed + 1; 32]);
+        recover(&hub, &keys, (name, "uid-9", true)).await;
+        let print = keys.identity.public().fingerprint();
+        let asked = json!({"fingerprint": print, "engine": kind});
+        let (code, accepted) = hub.post(ACCEPT, &asked).await;
+        assert_eq!((code, &accepted["catalog"]), (200, &json!(there)));
+        let (_, view) = hub.get(&format!("/v1/clusters/{name}")).await;
+        assert_eq!(view["catalogPath"], json!(follows));
+    }
     hub.stop().await;
 }
 

@@ -8,15 +8,17 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{AFTER, CHANGE_MAP, Keeper, Turn, Wish};
-use crate::agent::engine::{Policy, Site};
+use crate::agent::engine::{Policy, Site, argocd, flux};
+use crate::agent::enroll::stored::within;
 use crate::agent::gate::policy::CONFIG_MAP;
+use crate::agent::observe::api;
 use crate::agent::plan::change::{self, Change, Form};
 use crate::agent::plan::{replace, window};
 use crate::agent::replace::{hindered, still};
 use crate::agent::{InForce, Rest};
-use crate::bundle::{Bundle, ObjectId};
+use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock;
-use crate::wire::api::Assignment;
+use crate::wire::api::{Assignment, EngineKind};
 
 /// How far an engine has come in standing still.
 enum Stands {
@@ -202,6 +204,26 @@ impl Keeper {
         }
     }
 
+    /// Whether the root of an engine follows this path already: an agent of before led it there, and did not keep that.
+    pub(super) async fn is_led_to(&self, kind: EngineKind, path: &str) -> Result<bool> {
+        let site = Site::of(kind, &self.context.engines);
+        let (root, name) = match kind {
+            EngineKind::Flux => (Kind::Kustomization, flux::NAME),
+            EngineKind::Argocd => (Kind::Application, argocd::ROOT),
+        };
+        let [_, at] = site.traits.follows;
+        let roots = api(&self.context.kube, root, &site.namespace);
+        let live = match within(roots.get_opt(name)).await {
+            Err(error) if is_forbidden(&error) => None,
+            read => read.context("read what the engine follows")?,
+        };
+        let follows = live
+            .as_ref()
+            .and_then(|live| live.data.pointer(at)?.as_str());
+        let plain = |path: &str| path.trim_start_matches("./").trim_matches('/').to_owned();
+        Ok(follows.is_some_and(|follows| plain(follows) == plain(path)))
+    }
+
     /// An engine takes the place of another one only where nothing speaks against it; else nothing is touched.
     pub(super) async fn may_replace(&self, wished: &Assignment, in_force: &Form) -> Result<()> {
         let engine = &wished.engine;
@@ -226,7 +248,7 @@ impl Keeper {
         if in_force.path.is_empty() {
             bail!(
                 "what {} follows in the catalog was not kept before the hub named another path; set its engine back with \
-                 'linesman cluster engine {} {} --replace' once, then try again",
+                 'linesman cluster engine {} {} --replace --path PATH' once, with what it followed, then try again",
                 in_force.words(),
                 wished.cluster.name,
                 engine.kind.other(),
@@ -240,4 +262,9 @@ impl Keeper {
             None => Ok(()),
         }
     }
+}
+
+fn is_forbidden(error: &anyhow::Error) -> bool {
+    let api = error.downcast_ref::<kube::Error>();
+    matches!(api, Some(kube::Error::Api(status)) if status.code == 403)
 }

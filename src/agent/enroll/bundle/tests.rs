@@ -20,6 +20,8 @@ use crate::wire::api::AgentBuild;
 #[derive(Default)]
 struct Server {
     map: Option<Value>,
+    /// What Flux' root follows; none = there is no root.
+    root: Option<&'static str>,
     refuses: usize,
     writes: usize,
 }
@@ -34,7 +36,11 @@ fn kube(server: &Arc<Mutex<Server>>) -> kube::Client {
             let mut server = server.lock().unwrap();
             let missing =
                 json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
-            let (code, said) = if parts.method == Method::GET {
+            let (code, said) = if parts.uri.path().contains("/kustomizations/") {
+                let named = json!({"name": "flux-system"});
+                let root = |path: &str| json!({"metadata": named, "spec": {"path": path}});
+                server.root.map_or((404, missing), |path| (200, root(path)))
+            } else if parts.method == Method::GET {
                 server.map.clone().map_or((404, missing), |map| (200, map))
             } else {
                 server.writes += 1;
@@ -109,6 +115,81 @@ async fn a_bundle_that_could_not_be_written_again_is_not_called_stored() {
     server.lock().unwrap().map = None;
     assert!(keeper.keep().await);
     assert_eq!(server.lock().unwrap().writes, 4);
+}
+
+fn wish(assignment: &Assignment) -> Wish<'_> {
+    Wish {
+        assignment,
+        told: None,
+        rest: None,
+    }
+}
+
+/// Led elsewhere, it would prune what that place lacks, whoever named it and why.
+#[tokio::test]
+async fn the_engine_in_force_follows_what_it_did_whatever_the_hub_names() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let mut keeper = keeper(&server);
+    let mut assignment = desired_of(EngineKind::Flux).assignment;
+    // An agent of before kept none: it is the one that is named first.
+    for named in ["clusters/eu1", "base"] {
+        named.clone_into(&mut assignment.catalog.path);
+        assert_eq!(keeper.turn(&wish(&assignment)).await.unwrap(), Turn::Done);
+        assert_eq!(keeper.held().unwrap().form.path, "clusters/eu1", "{named}");
+    }
+    assert_eq!(server.lock().unwrap().writes, 1);
+}
+
+/// An agent of before led the root elsewhere, and did not keep that: there it stays.
+#[tokio::test]
+async fn an_agent_that_starts_goes_on_where_the_root_is() {
+    for (root, expected) in [
+        (Some("./base"), "base"),
+        (Some("./clusters/eu1"), "clusters/eu1"),
+        (None, "clusters/eu1"),
+    ] {
+        let server = Arc::new(Mutex::new(Server::default()));
+        let mut assignment = desired_of(EngineKind::Flux).assignment;
+        "clusters/eu1".clone_into(&mut assignment.catalog.path);
+        keeper(&server).turn(&wish(&assignment)).await.unwrap();
+        server.lock().unwrap().root = root;
+        let mut started = keeper(&server);
+        started.held = None;
+        "base".clone_into(&mut assignment.catalog.path);
+        started.turn(&wish(&assignment)).await.unwrap();
+        assert_eq!(started.held().unwrap().form.path, expected, "{root:?}");
+    }
+}
+
+/// An agent of before kept of what is to come back neither the engine nor the path, or a path that it led the engine away from.
+#[tokio::test]
+async fn what_comes_back_follows_what_the_engine_follows() {
+    for (kind, path) in [(None, ""), (Some(EngineKind::Flux), "base")] {
+        let mut keeper = keeper(&Arc::default());
+        let assignment = desired_of(EngineKind::Flux).assignment;
+        let mut held = keeper.held.clone().unwrap();
+        held.form = Form::of(&assignment.engine).following("clusters/eu1");
+        let mut from = held.form.clone().following(path);
+        (from.kind, from.registry) = (kind, Some("registry.example.org".to_owned()));
+        held.change = Some(Change {
+            from: from.clone(),
+            to: held.form.clone(),
+            number: assignment.engine.change,
+            since: clock::rfc3339(clock::now()),
+            within: 300,
+            both: false,
+            objects: Vec::new(),
+            failed: Some("it did not work".to_owned()),
+            ending: None,
+        });
+        keeper.held = Some(held);
+        assert_eq!(keeper.turn(&wish(&assignment)).await.unwrap(), Turn::Done);
+        let form = &keeper.held().unwrap().form;
+        assert_eq!(*form, from);
+        let led = (form.kind, form.path.as_str());
+        assert_eq!(led, (Some(EngineKind::Flux), "clusters/eu1"), "{path}");
+        assert!(keeper.is_settled(&assignment.engine, None), "{path}");
+    }
 }
 
 /// An API server with one Kustomization, whose finalizer it lets nobody take away; of the rest of Flux nothing is left but its

@@ -17,6 +17,10 @@ struct Cluster {
     deployment: Option<&'static str>,
     /// What is said of our cluster roles.
     roles: StatusCode,
+    /// New adoption YAML is there when this was deleted; empty = from the start on.
+    applied: Option<&'static str>,
+    /// The join token at the beginning.
+    known: Option<&'static str>,
     /// What changes something: method, path, and on whose end it makes something depend.
     done: Mutex<Vec<(Method, String, Value)>>,
     /// The Pod is ended with its Deployment.
@@ -41,6 +45,8 @@ impl Cluster {
             ],
             deployment,
             roles,
+            applied: None,
+            known: None,
             done: Mutex::default(),
             stop: CancellationToken::new(),
         }
@@ -57,6 +63,9 @@ impl Cluster {
         }
         if path == format!("{OURS}/configmaps") {
             return list(self.maps);
+        }
+        if path == format!("{OURS}/secrets/linesman-join") {
+            return self.joins();
         }
         if path == DEPLOYMENT {
             let Some(uid) = self.deployment else {
@@ -75,6 +84,23 @@ impl Cluster {
             return status(self.roles);
         }
         status(StatusCode::NOT_FOUND)
+    }
+
+    fn joins(&self) -> (StatusCode, Value) {
+        let done = self.done.lock().unwrap();
+        let waits = self.applied.filter(|after| {
+            let is_it = |path: &str| path == format!("{OURS}/{after}");
+            after.is_empty() || done.iter().any(|(_, path, _)| is_it(path))
+        });
+        if waits.is_none() {
+            return status(StatusCode::NOT_FOUND);
+        }
+        // lmj1.new.x
+        let data = json!({"token": "bG1qMS5uZXcueA=="});
+        (
+            StatusCode::OK,
+            json!({"metadata": {"name": "linesman-join"}, "data": data}),
+        )
     }
 
     fn answer(&self, method: Method, path: String, body: &[u8]) -> (StatusCode, Value) {
@@ -126,7 +152,8 @@ async fn whole(cluster: Cluster) -> (Result<(), String>, Vec<(Method, String, Va
     });
     let kube = kube::Client::new(service, "linesman");
     let places = ("linesman", &EngineNamespaces::default());
-    let ended = remove(&kube, places, Extent::Cluster, &cluster.stop).await;
+    let ended = remove(&kube, places, Extent::Cluster, cluster.known, &cluster.stop);
+    let ended = ended.await;
     let ended = ended.map_err(|error| format!("{error:#}"));
     let done = cluster.done.lock().unwrap().clone();
     (ended, done)
@@ -225,4 +252,44 @@ async fn without_a_deployment_the_keys_are_deleted() {
         the_deployment(),
     ];
     assert_eq!((ended, done), (Ok(()), wanted));
+}
+
+/// A cluster that is removed is often added again at once, and its new YAML applied while the agent leaves.
+#[tokio::test(start_paused = true)]
+async fn yaml_that_is_applied_meanwhile_is_left_to_the_agent_that_joins_with_it() {
+    let way_is_made = || {
+        vec![
+            deletes("configmaps/linesman-bundle"),
+            deletes("configmaps/linesman-hub"),
+            deletes("secrets/linesman-keys"),
+            deletes("secrets/linesman-line-bind"),
+            deletes("secrets/linesman-state"),
+        ]
+    };
+    let begun = vec![
+        deletes("configmaps/linesman-bundle"),
+        deletes("secrets/linesman-line-bind"),
+    ];
+    for (after, before, again) in [
+        ("", Vec::new(), ""),
+        (
+            "secrets/linesman-line-bind",
+            begun,
+            "; some of it may be gone: apply it once more",
+        ),
+    ] {
+        let mut cluster = Cluster::new(Some("uid"), StatusCode::OK);
+        cluster.applied = Some(after);
+        let why = format!("new adoption YAML was applied: starting again to join with it{again}");
+        let wanted = [before, way_is_made()].concat();
+        assert_eq!(removed(cluster).await, (Err(why), wanted));
+    }
+}
+
+/// The hub has refused it, or hears of it from nobody any more.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_waited_before_keeps_no_agent() {
+    let mut cluster = Cluster::new(Some("uid"), StatusCode::OK);
+    (cluster.applied, cluster.known) = (Some(""), Some("new"));
+    assert_eq!(removed(cluster).await, (Ok(()), as_it_should()));
 }

@@ -1,9 +1,11 @@
 //! What Applications below the root say of what they brought, and what makes some of them.
 
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::operation::{ANEW, is_at_it, lasting, waits};
 use super::{class, differs, text};
+use crate::clock::parse_rfc3339;
 
 /// The reason of an operation that failed.
 pub const SYNC_ERROR: &str = "SyncError";
@@ -34,6 +36,18 @@ pub fn is_pending(fields: &Value) -> bool {
     let asked = fields.get("operation").is_some_and(Value::is_object);
     let works = asked || is_at_it(fields);
     works && differs(fields) || has_another_source(fields)
+}
+
+/// When its last sync ended, or began where it goes on, where what it applied is neither up nor called broken: a Deployment whose Pods
+/// cannot start is called that after its `progressDeadlineSeconds`, which are ten minutes.
+pub fn rolls(fields: &Value) -> Option<OffsetDateTime> {
+    let state = |field: &str| text(fields, &format!("/status/operationState/{field}"));
+    let at = match state("finishedAt") {
+        "" => state("startedAt"),
+        ended => ended,
+    };
+    let is = text(fields, "/status/health/status") == "Progressing";
+    parse_rfc3339(at).filter(|_| is)
 }
 
 /// Whether it was looked at with another source than it has. Where it has several, the one says nothing (`BuildComparedToStatus`).

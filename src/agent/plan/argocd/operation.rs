@@ -13,10 +13,43 @@ use crate::wire::api::EngineKind;
 
 /// An operation that has not got on for this long does not come to an end by itself.
 pub(in crate::agent::plan) const STUCK: Duration = Duration::minutes(10);
+/// Whether each try of an operation looks at the branch anew.
+const REFRESHES: &str = "/status/operationState/operation/retry/refresh";
 /// With which a failed try's message goes on where there will be another one.
 const AGAIN_AT: &str = ". Retrying attempt #";
 /// With which the message of another try begins.
 pub(super) const ANEW: &str = "Retrying operation";
+
+/// Where what an operation says of itself ends, and what it could not apply is named.
+const FIRST: &str = "; first failed: ";
+
+/// What an operation could not apply first, by its results: `Deployment apps/web: why`. What it says of itself may name nothing.
+pub fn unapplied(operation: &Value) -> Option<String> {
+    let results = operation.pointer("/syncResult/resources")?.as_array()?;
+    let mut results = results.iter();
+    let first = results.find(|result| text(result, "/status") == "SyncFailed")?;
+    let (kind, name) = (text(first, "/kind"), text(first, "/name"));
+    let place = match text(first, "/namespace") {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}/{name}"),
+    };
+    let why = text(first, "/message").lines().next().unwrap_or_default();
+    let told = format!("{kind} {place}: {why}");
+    Some(told.chars().take(300).collect())
+}
+
+/// What a root says of its operation, with what that could not apply first. Why is said once.
+pub(super) fn with_first(root: &Object, said: String) -> String {
+    let first = root.text("/status/operationState/unapplied");
+    let (place, why) = first.split_once(": ").unwrap_or((first, ""));
+    if first.is_empty() {
+        said
+    } else if said.contains(why) {
+        format!("{said}{FIRST}{place}")
+    } else {
+        format!("{said}{FIRST}{place}: {why}")
+    }
+}
 
 /// What Argo CD itself was refused, by an operation's result on one of its objects.
 pub fn refused(operation: &Value) -> Option<String> {
@@ -34,15 +67,16 @@ pub fn refused(operation: &Value) -> Option<String> {
 pub(super) fn failed(root: &Object) -> Option<(Class, String)> {
     let phase = root.text("/status/operationState/phase");
     let message = root.text("/status/operationState/message");
+    let says = || with_first(root, format!("operation {phase}: {message}"));
     (differs(&root.fields) && matches!(phase, "Failed" | "Error"))
-        .then(|| (Class::ApplyFailed, format!("operation {phase}: {message}")))
+        .then(|| (Class::ApplyFailed, says()))
 }
 
 /// Why the last try of an operation failed that Argo CD tries again. Between two tries it is one that runs and has an end
 /// (`controller/appcontroller.go`, `processRequestedAppOperation`), and where there is no limit to them it never says more than that.
 pub(in crate::agent::plan) fn retried(root: &Object) -> Option<(Class, String)> {
-    let message = || failure(root.text("/status/operationState/message"));
-    (waits(&root.fields) && is_behind(root)).then(|| (Class::ApplyFailed, message()))
+    let says = || with_first(root, failure(root.text("/status/operationState/message")));
+    (waits(&root.fields) && is_behind(root)).then(|| (Class::ApplyFailed, says()))
 }
 
 fn failure(message: &str) -> String {
@@ -79,6 +113,8 @@ pub(super) fn waits(fields: &Value) -> bool {
 pub(in crate::agent::plan) fn has_just_begun(root: &Object, told: &str) -> bool {
     let message = root.text("/status/operationState/message");
     let anew = message.starts_with(ANEW) || message.contains(AGAIN_AT);
+    // Its own results it does not have yet.
+    let told = told.split_once(FIRST).map_or(told, |(said, _)| said);
     message.is_empty() || anew || failure(message) == told
 }
 
@@ -139,6 +175,13 @@ impl History {
     }
 }
 
+/// Whether the next try is of the branch as it is by then, or this one is of the head already. Either way the operation goes on naming the
+/// commit that it began with, and ended now it would have tried the head, which Argo CD then does not try again.
+fn follows(root: &Object, head: &str) -> bool {
+    let refreshes = root.fields.pointer(REFRESHES) == Some(&Value::Bool(true));
+    refreshes || root.text("/status/operationState/syncResult/revision") == head
+}
+
 /// An operation that goes on although it can no longer be of use.
 pub fn stuck(root: &Object, now: OffsetDateTime, history: &History) -> Option<String> {
     let reached = is_at(root)?;
@@ -146,7 +189,8 @@ pub fn stuck(root: &Object, now: OffsetDateTime, history: &History) -> Option<St
     let tries = tries(root);
     let old = state("operation/sync/revision");
     let head = root.fields.get("status").map_or("", head);
-    if tries > 0 && !old.is_empty() && !head.is_empty() && old != head {
+    let is_old = !old.is_empty() && !head.is_empty() && old != head;
+    if tries > 0 && is_old && !follows(root, head) {
         return Some(format!(
             "the operation tries {old} again, for the {tries}th time; the head is {head}"
         ));

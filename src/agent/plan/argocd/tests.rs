@@ -224,11 +224,26 @@ fn an_operation_that_cannot_be_of_use_is_stuck() {
     // The catalog cannot be read: the name of the branch is no newer commit.
     let mut unread = running("2030-01-01T00:59:50Z", 2, "old");
     unread["sync"] = json!({"status": "Unknown", "revision": "main"});
+    // It goes on naming the commit that it began with.
+    let refreshes = |refresh: bool| {
+        let mut status = running("2030-01-01T00:59:50Z", 8, "old");
+        status["operationState"]["operation"]["retry"] = json!({"limit": -1, "refresh": refresh});
+        status
+    };
+    let applies = |revision: &str| {
+        let mut status = running("2030-01-01T00:59:50Z", 8, "old");
+        status["operationState"]["syncResult"] = json!({"revision": revision});
+        status
+    };
     for (status, is_stuck) in [
         (running("2030-01-01T00:59:50Z", 2, "old"), true),
         (running("2030-01-01T00:59:50Z", 2, "new"), false),
         (running("2030-01-01T00:59:50Z", 0, "old"), false),
         (unread, false),
+        (refreshes(true), false),
+        (refreshes(false), true),
+        (applies("new"), false),
+        (applies("old"), true),
         // How far it had come before nobody has seen.
         (running("2030-01-01T00:49:59Z", 0, "new"), false),
         (
@@ -372,6 +387,23 @@ fn an_application_below_the_root_says_why_it_is_not_well() {
         let found = trouble(&json!({"status": status}));
         let found = found.as_ref().map(|(r, m)| (r.as_str(), m.as_str()));
         assert_eq!(found, expected, "{status}");
+    }
+}
+
+#[test]
+fn an_application_rolls_since_its_last_sync_while_it_is_progressing() {
+    let (began, ended) = ("2030-01-01T00:00:00Z", "2030-01-01T00:00:10Z");
+    let over = json!({"startedAt": began, "finishedAt": ended});
+    for (health, operation, expected) in [
+        ("Progressing", over.clone(), Some(ended)),
+        ("Progressing", json!({"startedAt": began}), Some(began)),
+        ("Progressing", json!({}), None),
+        ("Healthy", over.clone(), None),
+        ("Degraded", over, None),
+    ] {
+        let status = json!({"health": {"status": health}, "operationState": operation});
+        let found = rolls(&json!({"status": status}));
+        assert_eq!(found, expected.map(at), "{status}");
     }
 }
 

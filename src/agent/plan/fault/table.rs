@@ -309,7 +309,7 @@ faults! {
         does "as `BadEngineCommit`";
         advice "";
     ForeignManager: 45, Budget::Report, 0 s;
-        seen "Helm, an operator (Flux, Argo CD, OLM), Azure's Flux extension or Project Syn manages the engine, or a root that is not ours follows something else";
+        seen "Helm, an operator (Flux, Argo CD, OLM), Azure's Flux extension or Project Syn manages the engine, or a root that is not ours follows something else, or one that an adoption of before left follows another path";
         evidence "the mark; who wrote it";
         does "only observes: nothing is written";
         advice "decide who manages the engine: remove the other manager, or this cluster's adoption";
@@ -358,9 +358,9 @@ faults! {
         does "writes those keys as last known good, and removes what was added since; settings with which the engine works are people's";
         advice "";
     OperationStuck: 54, Budget::PerHour(3), 5 s;
-        seen "Argo CD: a running operation of the root has not got on for 10 min (its message, its results and the state of what it applies stay the same), or it tries an old commit again although there is a new one";
+        seen "Argo CD: a running operation of the root has not got on for 10 min (its message, its results and the state of what it applies stay the same), or it tries an old commit again although there is a new one, where its tries do not look for that (`retry.refresh`)";
         evidence "since when, its message; the commit, the number of tries, the head";
-        does "ends the operation: Argo CD then begins anew, with the head";
+        does "ends the operation: Argo CD then begins anew, with the head, where that is not what it tried";
         advice "";
     RedisDown: 55, Budget::PerHour(3), 30 s;
         seen "Argo CD: its Redis runs, but for 45 s it answered none of the requests that each application-controller makes, by what that counts in its metrics; or the root says that it does not reach it, or an Application below the root does so while the Redis Pod runs for 140 s and no count says otherwise";

@@ -1,8 +1,14 @@
 use serde_json::json;
 
 use super::*;
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, desired_of, install_for};
 use crate::agent::plan::{Mode, Pod};
+use crate::clock::rfc3339;
+
+fn found(cluster: &Cluster) -> Option<Finding> {
+    let observed = cluster.observed();
+    foreign(cluster.now, &cluster.install, &observed, &cluster.history)
+}
 
 /// F45
 #[test]
@@ -33,7 +39,7 @@ fn the_mark_of_another_manager_is_told_and_a_plain_one_is_not() {
         let mut cluster = Cluster::working();
         let live = cluster.objects.get_mut(&source).unwrap();
         live.fields["metadata"][part][name] = json!(value);
-        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let said = found(&cluster);
         let expected = told.map(|mark| {
             let text = format!("carries the mark of another manager: {mark}");
             Finding::new(Class::ForeignManager, &source, text)
@@ -120,7 +126,7 @@ fn a_label_on_what_git_brings_or_on_the_namespace_is_no_mark_of_a_manager() {
             for (part, name, value) in [("labels", MANAGED_BY, "Helm"), mark, more] {
                 live.fields["metadata"][part][name] = json!(value);
             }
-            let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+            let said = found(&cluster);
             let expected = told.map(|mark| {
                 let text = format!("carries the mark of another manager: {mark}");
                 Finding::new(Class::ForeignManager, &id, text)
@@ -137,7 +143,7 @@ fn a_label_on_what_git_brings_or_on_the_namespace_is_no_mark_of_a_manager() {
         if steward {
             live.fields["metadata"]["labels"][STEWARD] = json!("true");
         }
-        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let said = found(&cluster);
         assert_eq!(said.is_some(), told, "{owner}");
     }
 }
@@ -154,7 +160,7 @@ fn an_engine_that_an_operator_owns_is_only_observed() {
         let live = cluster.objects.get_mut(&workload).unwrap();
         controller.clone_into(&mut live.controller);
         let text = format!("carries the mark of another manager: {controller}");
-        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let said = found(&cluster);
         assert_eq!(
             said,
             Some(Finding::new(Class::ForeignManager, &workload, text))
@@ -170,7 +176,6 @@ fn a_root_that_follows_another_catalog_is_somebodys_until_it_is_adopted() {
     for (adopted, ours, path, told) in [
         (false, false, "./clusters/other", true),
         (false, false, "./clusters/eu1/", false),
-        (false, true, "./clusters/other", false),
         (true, false, "./clusters/other", false),
     ] {
         let mut cluster = Cluster::working();
@@ -181,9 +186,54 @@ fn a_root_that_follows_another_catalog_is_somebodys_until_it_is_adopted() {
         "somebody".clone_into(&mut live.writer);
         live.fields["spec"]["path"] = json!(path);
         let text = format!("follows {path}, made by 'somebody'; ./clusters/eu1 was assigned");
-        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let said = found(&cluster);
         let expected = told.then(|| Finding::new(Class::ForeignManager, &sync, text));
         assert_eq!(said, expected, "{adopted} {ours} {path}");
+    }
+}
+
+/// A cluster that was let go, and is adopted under another name: its root pruned at once what the new path lacks.
+#[test]
+fn a_root_that_an_adoption_of_before_left_is_led_elsewhere_only_where_that_is_allowed() {
+    let hour = time::Duration::hours(1);
+    for (engine, pointer, kind) in [
+        (EngineKind::Flux, "/spec/path", "kustomization"),
+        (EngineKind::Argocd, "/spec/source/path", "application"),
+    ] {
+        for (adopted, path, allowed, prunes, told) in [
+            (false, "clusters/other", None, true, true),
+            (false, "clusters/eu1", None, true, false),
+            (false, "clusters/other", Some(hour), true, false),
+            (false, "clusters/other", Some(-hour), true, true),
+            // Its engine takes the other one's place.
+            (false, "clusters/other", None, false, false),
+            // Somebody altered what is adopted: that is put back.
+            (true, "clusters/other", None, true, false),
+        ] {
+            let mut desired = desired_of(engine);
+            desired.prunes = prunes;
+            let mut cluster = Cluster::working_with(install_for(&desired));
+            cluster.history.adopted = adopted;
+            let sync = cluster.install.sync.clone();
+            let until = allowed.map(|after| rfc3339(cluster.now + after));
+            let live = cluster.objects.get_mut(&sync).unwrap();
+            live.ours = true;
+            let ours = std::mem::replace(live.fields.pointer_mut(pointer).unwrap(), json!(path));
+            if let Some(until) = until {
+                live.fields["metadata"]["annotations"][ALLOW_DELETE] = json!(until);
+            }
+            let text = format!(
+                "follows {path} since an adoption of before; {} was assigned, and led there it would prune what that lacks. To allow \
+                 that: kubectl -n {} annotate --overwrite {kind} {} {ALLOW_DELETE}=$(date -u -d +1hour +%FT%TZ)",
+                ours.as_str().unwrap(),
+                sync.namespace,
+                sync.name
+            );
+            let expected = told.then(|| Finding::new(Class::ForeignManager, &sync, text));
+            assert_eq!(found(&cluster), expected, "{adopted} {path} {allowed:?}");
+            let mode = if told { Mode::ObserveOnly } else { Mode::Act };
+            assert_eq!(cluster.plan().mode, mode, "{adopted} {path} {allowed:?}");
+        }
     }
 }
 
@@ -202,7 +252,7 @@ fn an_argo_cd_that_we_never_touched_is_somebodys_until_it_is_adopted() {
         live.ours = ours;
         "helm".clone_into(&mut live.writer);
         let text = "was installed by 'helm' before this cluster was adopted";
-        let said = foreign(&cluster.install, &cluster.observed(), &cluster.history);
+        let said = found(&cluster);
         let expected = told.then(|| Finding::new(Class::ForeignManager, &workload, text));
         assert_eq!(said, expected, "{engine:?} {adopted} {ours}");
     }

@@ -276,6 +276,11 @@ fn what_rests_on_a_step_that_came_to_nothing_is_left_out() {
             true,
         ),
         (
+            step(Action::Reclaim, &one, &None),
+            step(shield(), &root, &None),
+            true,
+        ),
+        (
             step(lift(), &one, &None),
             step(hold(), &other, &None),
             false,

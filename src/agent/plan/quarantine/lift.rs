@@ -35,9 +35,9 @@ pub fn lifts(
         EngineKind::Argocd => given_back(now, install, known, &holds),
     };
     let in_vain = |id: &ObjectId| pace::rests(history, id, now);
-    let back = taken_back(now, install, observed, &holds);
+    let back = taken_back(now, install, known, &holds);
     let back = back.min_by_key(|id| in_vain(id));
-    let back = back.map(|id| vec![step(Action::Reclaim, id)]);
+    let back = back.map(|id| and_told(install, observed, &holds, step(Action::Reclaim, id)));
     let over = install.wanted.keys().filter(|id| {
         let live = observed.objects.get(*id);
         live.is_some_and(|live| is_over(now, id, live)) && !rests(now, observed, id)
@@ -86,15 +86,17 @@ fn given_back_by_flux(
 }
 
 /// What a person gives back and the catalog no longer has: it is the agent's again. Without that word it stays held, as long as the
-/// catalog may want to have it once more.
+/// catalog may want to have it once more. One whose Application was told in vain a moment ago keeps no other one waiting.
 fn taken_back<'a>(
     now: OffsetDateTime,
     install: &'a Install,
-    observed: &'a Observed,
+    (observed, history): (&'a Observed, &'a History),
     holds: &'a BTreeMap<ObjectId, Held>,
 ) -> impl Iterator<Item = &'a ObjectId> {
     let ordered = holds.iter().filter(move |(id, held)| {
-        held.hold.ordered(now, &install.policy).is_some() && is_forsaken(install, observed, id)
+        held.hold.ordered(now, &install.policy).is_some()
+            && !pace::rests(history, &held.owner, now)
+            && is_forsaken(install, observed, id)
     });
     ordered.map(|(id, _)| id)
 }
@@ -110,8 +112,8 @@ fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
     Action::Lift { note }
 }
 
-/// Argo CD prunes at once what it is given back and what is no longer in Git: that stays held. So does what its Application does not list
-/// at all: what Git no longer had when that was made again is listed as such with the next look, not before.
+/// Argo CD prunes at once what it is given back and what is no longer in Git: that is not given back. Nor is what its Application does
+/// not list at all: what Git no longer had when that was made again is listed as such with the next look, not before.
 fn given_back(
     now: OffsetDateTime,
     install: &Install,
@@ -143,12 +145,23 @@ fn given_back(
         observed.objects.contains_key(*id) && said.is_some_and(ends)
     });
     let (id, held) = all.min_by_key(|(id, _)| pace::rests(history, id, now))?;
-    let mut rest = holds.clone();
-    rest.remove(id);
-    let mut steps = vec![step(lift(now, install, &held.hold), id)];
-    steps.extend(told(install, observed, holds, &rest));
+    let lifted = step(lift(now, install, &held.hold), id);
+    let mut steps = and_told(install, observed, holds, lifted);
     steps.push(step(Action::Nudge, &held.owner));
     Some(steps)
+}
+
+/// The step that ends a hold, and what Applications are told then.
+fn and_told(
+    install: &Install,
+    observed: &Observed,
+    holds: &BTreeMap<ObjectId, Held>,
+    end: Step,
+) -> Vec<Step> {
+    let mut rest = holds.clone();
+    rest.remove(&end.target);
+    let told = told(install, observed, holds, &rest);
+    [end].into_iter().chain(told).collect()
 }
 
 /// What Applications are told when just `rest` of what is held stays so; of other holds, which somebody may undo all the time,

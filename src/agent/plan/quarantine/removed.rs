@@ -24,8 +24,13 @@ pub fn removed(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
         EngineKind::Argocd => {
             let owner = owner(install, observed, id);
             let said = shield::said(install, observed, &owner);
-            let gone = !observed.objects.contains_key(id);
-            said.is_some_and(|said| said.extra.contains(id) || gone && said.lacks(id))
+            let live = observed.objects.get(id);
+            // What lost Argo CD's mark since that looked is nothing that it would prune.
+            let of = |live: &Object| shield::owner(&install.namespace, &live.fields);
+            said.is_some_and(|said| match live {
+                Some(live) => said.extra.contains(id) && of(live).is_some(),
+                None => said.extra.contains(id) || said.lacks(id),
+            })
         }
         EngineKind::Flux => left_inventory(install, observed, id),
     }

@@ -1,7 +1,7 @@
 //! The steps of the adoption that the engine has to bring about, and what each waits for.
 
 use super::{Moment, foreign, short, text};
-use crate::agent::plan::{Class, Mode, Object, children, health};
+use crate::agent::plan::{Class, Finding, Mode, Object, children, health};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
 use crate::wire::report::{StepName, StepReport, StepState};
@@ -55,9 +55,29 @@ pub(super) fn apply(moment: &Moment<'_>) -> Option<String> {
     });
     let last = moment.plan.findings.first();
     (there < total).then(|| match last {
+        Some(f) if is_to_come(moment, f) => {
+            format!("{there} of {total} objects; next: {}", f.object)
+        }
         Some(f) => format!("{there} of {total} objects; {}: {}", f.class, f.object),
         None => format!("{there} of {total} objects"),
     })
+}
+
+/// Whether it is no more than an object that a first install has not made yet.
+fn is_to_come(moment: &Moment<'_>, finding: &Finding) -> bool {
+    let absent = !moment.observed.objects.contains_key(&finding.object);
+    let missing = matches!(
+        finding.class,
+        Class::ObjectMissing
+            | Class::ServiceAccountMissing
+            | Class::CrdMissing
+            | Class::NamespaceMissing
+            | Class::RootDeleted
+            | Class::ProjectMissing
+            | Class::GitSecretBad
+            | Class::EngineSecretMissing
+    );
+    !moment.history.adopted && absent && missing
 }
 
 /// What an engine that has applied the catalog waits for.
@@ -119,5 +139,50 @@ fn of_application(root: &Object) -> Option<String> {
     let sync = root.text("/status/sync/status");
     let phase = root.text("/status/operationState/phase");
     let message = root.text("/status/operationState/message");
-    (!sync.is_empty()).then(|| format!("the root is {sync}; operation {phase}: {message}"))
+    let said = match (phase, message) {
+        ("", _) => format!("the root is {sync}"),
+        (_, "") => format!("the root is {sync}; operation {phase}"),
+        _ => format!("the root is {sync}; operation {phase}: {message}"),
+    };
+    (!sync.is_empty()).then_some(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::plan::project;
+
+    #[test]
+    fn a_root_application_is_told_of_as_far_as_it_says_anything() {
+        let at = |phase: &str, message: &str| {
+            json!({
+                "sync": {"status": "OutOfSync"},
+                "operationState": {"phase": phase, "message": message},
+            })
+        };
+        for (status, expected) in [
+            (json!({}), None),
+            (
+                json!({"sync": {"status": "OutOfSync"}}),
+                Some("the root is OutOfSync"),
+            ),
+            (
+                at("Running", ""),
+                Some("the root is OutOfSync; operation Running"),
+            ),
+            (
+                at("Running", "waits"),
+                Some("the root is OutOfSync; operation Running: waits"),
+            ),
+        ] {
+            let live = json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+                "metadata": {"name": "linesman", "namespace": "argocd"}, "status": status,
+            });
+            let root = project::object(Kind::Application, serde_json::from_value(live).unwrap());
+            assert_eq!(of_application(&root).as_deref(), expected, "{status}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use crate::agent::plan::undecodable::aside;
 use crate::agent::plan::{Class, quarantine};
 use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
+use crate::wire::api::EngineKind;
 
 /// Sync objects that are out of the way; more do not fit into a text.
 const MAX_ASIDE: usize = 8;
@@ -113,9 +114,12 @@ fn way_out<'a>(moment: &Moment<'_>, held: impl Iterator<Item = &'a ObjectId>) ->
     }
     if let Some(id) = waiting.first() {
         let of = more(waiting.len(), id);
+        let done = match install.traits.kind {
+            EngineKind::Flux => "Flux is done with its commit, and not while that fails",
+            EngineKind::Argocd => "Argo CD is done with its commit",
+        };
         ways.push(format!(
-            "the catalog no longer has {of}: commit it again, or leave it to the agent: {lift}, which is carried out when Flux is \
-             done with its commit, and not while that fails"
+            "the catalog no longer has {of}: commit it again, or leave it to the agent: {lift}, which is carried out when {done}"
         ));
     }
     if let Some(id) = kept.first() {

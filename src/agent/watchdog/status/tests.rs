@@ -259,6 +259,35 @@ fn a_guard_that_is_missing_or_was_changed_is_none() {
     assert_eq!(said(&observed), not("Missing", "is missing"));
 }
 
+/// Nothing is missing of what was never there.
+#[test]
+fn a_first_install_names_what_it_makes_next() {
+    let install = plan::tests::install();
+    let accounts = |id: &&ObjectId| id.kind == Kind::ServiceAccount;
+    let account = install.wanted.keys().find(accounts).unwrap();
+    let mut observed = working(&install);
+    observed.objects.remove(account);
+    let counts = |id: &&ObjectId| id.kind.installable() && id.kind != Kind::Secret;
+    let total = install.wanted.keys().filter(counts).count();
+    for (adopted, said) in [(false, "next"), (true, "ServiceAccountMissing")] {
+        let history = History {
+            adopted,
+            ..History::default()
+        };
+        let plan = plan::plan(at(60), &install, &observed, &history);
+        let moment = Moment {
+            now: at(60),
+            install: &install,
+            observed: &observed,
+            history: &history,
+            plan: &plan,
+            lacks: None,
+        };
+        let text = format!("{} of {total} objects; {said}: {account}", total - 1);
+        assert_eq!(apply(&moment), Some(text), "{adopted}");
+    }
+}
+
 /// Whoever asks why nothing is mended finds who said so, and where.
 #[test]
 fn what_holds_the_agent_back_is_told_with_whose_word_it_is() {

@@ -11,20 +11,60 @@ fn what_was_kept_is_a_record_or_an_anchor() {
         seq: 9,
         hash: [7; 32],
     });
+    let broken = Err("a record or an anchor whose number or hash cannot be read");
     for (line, is) in [
-        (format!(r#"{{"seq":9,"at":"x","hash":"{hash}"}}"#), head),
+        (format!(r#"{{"seq":9,"at":"x","hash":"{hash}"}}"#), Ok(head)),
         (
             format!(r#"{{"anchor":{{"seq":9,"hash":"{hash}","at":1,"sig":"","start":false}}}}"#),
-            head,
+            Ok(head),
         ),
-        (r#"{"gap":{"from":1,"to":2}}"#.to_owned(), None),
-        (r#"{"seq":9,"hash":"07"}"#.to_owned(), None),
-        (String::new(), None),
+        (r#"{"gap":{"from":1,"to":2}}"#.to_owned(), Ok(None)),
+        (r#"{"seq":9,"ha"#.to_owned(), Ok(None)),
+        (String::new(), Ok(None)),
+        (r#"{"seq":9,"hash":"07"}"#.to_owned(), broken),
+        (format!(r#"{{"anchor":{{"hash":"{hash}"}}}}"#), broken),
     ] {
         assert_eq!(kept_line(&line), is, "{line}");
     }
     assert_eq!(kept_record(&format!("9:{hash}")).ok(), head);
     assert!(kept_record("9").is_err() && kept_record("9:07").is_err());
+}
+
+/// A nightly job tells by the exit code whether the audit was tampered with or its own file is wrong.
+#[test]
+fn a_file_that_keeps_nothing_of_the_audit_is_wrong_usage_and_its_line_is_named() {
+    let name = format!("linesman-verify-kept-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let shown = path.display();
+    let record = |seq: u8| format!(r#"{{"seq":{seq},"hash":"{}"}}"#, keys::hex(&[seq; 32]));
+    let read = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        kept_file(&path).map_err(|failure| (failure.code, failure.message))
+    };
+    let none = |found: &str| {
+        let text = format!("{shown} holds neither a record nor an anchor: {found}");
+        Err((Code::Usage, text))
+    };
+    assert_eq!(read(""), none("it is empty"));
+    assert_eq!(read("\n\nbad\nworse\n"), none("line 3 is 'bad'"));
+    let gap = r#"{"gap":{"from":1,"to":2}}"#;
+    assert_eq!(read(gap), none(&format!("line 1 is '{gap}'")));
+    let cut = record(9).replace(r#""}"#, r#"0"}"#);
+    let wrong =
+        format!("line 2 of {shown} is a record or an anchor whose number or hash cannot be read");
+    let text = format!("{}\n{cut}\n", record(8));
+    assert_eq!(read(&text), Err((Code::Usage, wrong)));
+    // Where a hub died, half a line stays.
+    let text = format!("{}\n{{\"seq\":9,\"ha\n{}\n", record(8), record(7));
+    let eighth = Head {
+        seq: 8,
+        hash: [8; 32],
+    };
+    assert_eq!(read(&text), Ok(eighth));
+    std::fs::remove_file(&path).unwrap();
+    let gone = kept_file(&path).unwrap_err();
+    assert_eq!(gone.code, Code::Usage, "{gone:?}");
+    assert!(gone.message.starts_with("read "), "{gone:?}");
 }
 
 #[test]

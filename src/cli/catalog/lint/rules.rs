@@ -16,6 +16,7 @@ pub(super) struct Finding {
 }
 
 mod argo;
+mod engines;
 
 type Files = BTreeMap<String, String>;
 
@@ -51,6 +52,8 @@ pub(super) fn lint(files: &Files) -> Vec<Finding> {
             argo::application(files, document, &mut findings);
         }
     }
+    argo::misspelt(&documents, &mut findings);
+    engines::mixed(&documents, &mut findings);
     unnamed_files(files, &documents, &mut findings);
     twice(&documents, &mut findings);
     findings.sort();
@@ -94,7 +97,7 @@ fn cluster_names(files: &Files, findings: &mut Vec<Finding>) {
         .keys()
         .filter_map(|f| f.strip_prefix("clusters/")?.split_once('/'));
     for name in inside.map(|(name, _)| name).collect::<BTreeSet<_>>() {
-        if let Err(e) = name.parse::<ClusterName>() {
+        if let Err(e) = engines::cluster_of(name).parse::<ClusterName>() {
             findings.push(finding(
                 &format!("clusters/{name}"),
                 &e.to_string(),
@@ -379,7 +382,11 @@ fn twice(documents: &[Document<'_>], findings: &mut Vec<Finding>) {
             continue;
         }
         if let Some(first) = seen.insert(key, file) {
-            let message = format!("{kind} {name} stands in {first} as well");
+            let message = if first == *file {
+                format!("{kind} {name} stands in this file twice")
+            } else {
+                format!("{kind} {name} stands in {first} as well")
+            };
             findings.push(finding(file, &message, "keep one of them"));
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::cli::interrupt::Interrupt;
-use crate::client::{Error, Renewal, address};
+use crate::client::{Renewal, address};
 use crate::wire::api::{EngineKind, GitRoute, LineView, ToldGitRoute, ToldStep, Via};
 
 pub(in crate::cli) fn cluster(
@@ -35,6 +35,7 @@ pub(in crate::cli) fn cluster(
             via: Via::Direct.into(),
         },
         scope: None,
+        access: None,
         created_at: "2026-01-01T00:00:00Z".to_owned(),
         steps: steps.collect(),
         conditions,
@@ -85,6 +86,54 @@ fn the_waiting_reason_is_named() {
         failure.message,
         "5m passed and step git is waiting: auth refused"
     );
+}
+
+/// Else a wait says for a moment that it waits for nothing.
+#[test]
+fn nothing_is_said_of_a_cluster_between_two_steps_before_the_time_is_over() {
+    let join = (StepName::Join, StepState::Done, "");
+    let git = (StepName::Git, StepState::Waiting, "auth refused");
+    let adopted = (StepName::Adopted, StepState::Done, "");
+    for (steps, untold) in [
+        (vec![], true),
+        (vec![join], false),
+        (vec![join, git], false),
+        (vec![join, adopted], true),
+    ] {
+        let cluster = cluster(Phase::Joining, &steps, vec![]);
+        assert_eq!(is_untold(&cluster), untold, "{steps:?}");
+    }
+    let between = cluster(Phase::Joining, &[join], vec![]);
+    let limit = Duration::from_mins(5);
+    let failure = timed_out(&between.name, Some(&between), (For::Adopted, None), limit);
+    assert_eq!(
+        failure.message,
+        "5m passed and step join is done, and the next has not begun"
+    );
+}
+
+/// One that begins while the hub restarts waits as one does that began a moment before.
+#[test]
+fn the_first_call_is_as_patient_as_those_behind_it() {
+    let late = |cause: Cause| {
+        let error = Error::Unreachable {
+            operation: "show cluster eu1".to_owned(),
+            hub: "https://hub".to_owned(),
+            cause,
+        };
+        error.is_passing() && may_come(&error)
+    };
+    for (cause, is) in [
+        (Cause::Refused("connection refused".to_owned()), true),
+        (Cause::Lost("reset".to_owned()), true),
+        (Cause::Timeout, true),
+        (Cause::Dns("no such name".to_owned()), false),
+        (Cause::Proxy("407".to_owned()), false),
+        (Cause::UntrustedIssuer, false),
+        (Cause::Certificate("expired".to_owned()), false),
+    ] {
+        assert_eq!(late(cause.clone()), is, "{cause:?}");
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn held_up(kind: ConditionType, reason: &str, name: &ClusterName) -> String {
             "correct the field that it names, in the catalog where the object comes from there, else on the object; the agent then resumes it".to_owned()
         }
         (ConditionType::Quarantined, _) => {
-            format!("mend it in the catalog, by a commit; where the same commit does no harm any more: linesman cluster lift {name} --reason TEXT")
+            format!("mend it in the catalog, by a commit; where the same commit does no harm any more, or the catalog no longer has the object: linesman cluster lift {name} --reason TEXT")
         }
         (ConditionType::SnapshotFresh, _) => {
             format!("the agent takes one when the engine works and has answered; see what is in the way: linesman heal list {name}")

@@ -63,7 +63,7 @@ fn says(kind: ConditionType) -> &'static str {
         C::EngineFromGit => "the catalog itself brings controllers of the engine",
         C::Synced => "the engine has applied the catalog, and its root says of no failure",
         C::ChildrenReady => {
-            "the sync objects that the catalog brought below the root are Ready; of sources only whether they can be read: what follows one that is not fetched any more stays Ready; *Unknown* for at most a minute while one is not Ready, or is not done with what the root has just applied (140 s for an Application of Argo CD): then the cluster stays Healthy, and `cluster wait --for healthy` waits"
+            "the sync objects that the catalog brought below the root are Ready; of sources only whether they can be read: what follows one that is not fetched any more stays Ready; *Unknown* for at most a minute while one is not Ready, or is not done with what the root has just applied (140 s for an Application of Argo CD, also for one that is Progressing since it applied that): then the cluster stays Healthy, and `cluster wait --for healthy` waits"
         }
         C::Quarantined => {
             "an object is held back from Git because its commit harms the engine, or suspended because its controller cannot read it"

@@ -73,7 +73,7 @@ async fn put(
         if replaces {
             replace::knows_how(&cluster, &details)?;
         }
-        let path = replace::path(hub, &cluster, asked).await?;
+        let path = replace::path(hub, &cluster, &details, asked).await?;
         let record = format!(
             "{} by {} {} {} at {path}",
             cluster.engine, bundle.engine, bundle.version, bundle.digest
@@ -179,7 +179,9 @@ fn fits(cluster: &Cluster, bundle: &BundleView, details: &Details) -> Result<(),
             "the catalog itself installs the engine of cluster {name} ({}), so Git would undo the change",
             condition.message
         );
-        let next = "change the version in the catalog, by a commit; the agent leaves an upgrade by Git alone";
+        let next = format!(
+            "if the catalog still has it, change the version there, by a commit; the agent leaves an upgrade by Git alone; if not, see how its hold ends: linesman cluster show {name}"
+        );
         return Err(Problem::new(Slug::EngineFromGit, detail, next));
     }
     if let Some(condition) = said(ConditionType::ObserveOnly) {

@@ -12,6 +12,7 @@ use crate::hub::lost::fault::Beating;
 use crate::hub::replica::lines::{self, Elsewhere};
 use crate::hub::store::{Cluster, Details, Joined, StoreError};
 use crate::hub::tunnels::{self, Standing};
+use crate::manifests::scope;
 use crate::tunnel::LineFacts;
 use crate::wire::api::{ClusterView, KeyView, LineView};
 use crate::wire::report::{Condition, ConditionType, Phase, Status};
@@ -155,6 +156,7 @@ fn view(
         agent_version: cluster.agent_version,
         git,
         catalog_path: cluster.catalog_path,
+        access: Some(scope::most(&cluster.adoption).as_str().to_owned()),
         scope: cluster.adoption.scope.filter(|scope| !scope.is_whole()),
         created_at: clock::rfc3339(cluster.created_at),
         steps: details.steps,

@@ -22,7 +22,8 @@ use crate::kubeapi::acting::Acting;
 use crate::kubeapi::path::{self, RequestInfo};
 use crate::kubeapi::scope;
 use crate::kubeapi::status::Hop;
-use crate::wire::api::{GrantCheck, GrantOpinion};
+use crate::manifests::scope::most;
+use crate::wire::api::{AccessLevel, GrantCheck, GrantOpinion};
 use crate::wire::id::ClusterName;
 
 /// How many that were revoked an answer has.
@@ -53,10 +54,11 @@ pub(super) async fn check(
     let acting = question.act_as.as_deref().map(acting).transpose()?;
     let who = who(&hub, &question.user).await?;
     let listed = learns(&caller);
-    let (name, labels) = cluster(&hub, &question.cluster, listed).await?;
+    let (name, found) = cluster(&hub, &question.cluster, listed).await?;
     let site = Site {
         name: &name,
-        labels: labels.as_ref(),
+        labels: found.as_ref().map(|cluster| &cluster.labels),
+        access: found.as_ref().map(|cluster| most(&cluster.adoption)),
         reached: caller.user.reaches(Some(&name)),
         listed,
     };
@@ -87,6 +89,8 @@ struct Site<'a> {
     name: &'a ClusterName,
     /// None = there is no such cluster.
     labels: Option<&'a BTreeMap<String, String>>,
+    /// The most of the groups that its YAML binds.
+    access: Option<AccessLevel>,
     /// Whether the caller's token is for it.
     reached: bool,
     /// Whether the caller may know which clusters there are.
@@ -280,6 +284,7 @@ fn judged(
         }
         Err(no) => (false, no.reason, no.next, None),
     };
+    let access = subject.as_ref().and(site.access);
     let (acts_as, acts_in) = subject.map(|s| (s.user, s.groups)).unzip();
     GrantCheck {
         user: who.name.clone(),
@@ -292,6 +297,7 @@ fn judged(
         next,
         acts_as,
         acts_in: acts_in.unwrap_or_default(),
+        access: access.map(|most| most.as_str().to_owned()),
         opinions,
     }
 }

@@ -111,8 +111,9 @@ impl Narrowed {
         };
         let cluster = match &wanted.cluster {
             Some(name) => {
-                let (name, labels) = cluster(hub, name, learns(caller)).await?;
+                let (name, found) = cluster(hub, name, learns(caller)).await?;
                 // By its labels a token for others would learn that it is there.
+                let labels = found.map(|cluster| cluster.labels);
                 let labels = labels.filter(|_| caller.user.reaches(Some(&name)));
                 Some((name, labels))
             }

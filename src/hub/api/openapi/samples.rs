@@ -222,7 +222,7 @@ fn cluster() -> Value {
         "line": { "up": true, "epoch": 7, "since": TIME, "remote": "192.0.2.1:40000", "rttMicros": 900, "streams": 2 },
         "lastSeen": TIME, "revision": "main@sha1:3f2a", "agentVersion": "0.1.0",
         "catalogPath": "clusters/eu1", "git": { "route": "auto", "via": "direct" },
-        "scope": { "namespaces": ["shop"], "strict": false }, "createdAt": TIME, "steps": [step()], "conditions": [condition()],
+        "scope": { "namespaces": ["shop"], "strict": false }, "access": "edit", "createdAt": TIME, "steps": [step()], "conditions": [condition()],
         "laterConditions": [{ "type": "Later", "status": "True", "reason": "Applied", "message": "", "since": TIME }],
         "facts": { "nodes.count": "3" },
         "agentCopy": {

@@ -22,6 +22,9 @@ fn the_doctor_looks_at_both_ends() {
             "{name}: {ran:?}"
         );
     }
+    let bundles = findings.iter().find(|f| f["name"] == "bundles").unwrap();
+    let both = "run: linesman engine import flux VERSION, or argocd VERSION";
+    assert_eq!(bundles["fix"], both);
 }
 
 /// L12: what the program's own calls leave out of the proxy's way, the doctor does, too.

@@ -256,3 +256,37 @@ async fn a_token_for_a_cluster_is_told_of_that_one_alone() {
     }
     hub.stop().await;
 }
+
+/// The grant lets a request through that the cluster's RBAC refuses: the groups above the access of its YAML are bound to nothing.
+#[tokio::test]
+async fn a_check_says_up_to_which_group_the_clusters_yaml_binds() {
+    let hub = TestHub::start("grants-access").await;
+    let ada = hub.user("ada", &[], &[]).await;
+    for (name, adoption) in [
+        ("ap1", json!({"access": "admin"})),
+        ("eu1", json!({"access": "edit"})),
+        (
+            "us1",
+            json!({"access": "admin", "scope": {"namespaces": ["shop"], "strict": true}}),
+        ),
+    ] {
+        let new = json!({"name": name, "adoption": adoption});
+        let (code, made) = hub.post("/v1/clusters", &new).await;
+        assert_eq!(code, 201, "{made}");
+    }
+    let body = json!({"subject": "user:ada", "clusters": "all", "groups": ["admin"], "reason": ""});
+    let check = async |cluster: &str| {
+        let path = format!("/v1/grants/check?user=ada&cluster={cluster}");
+        let (_, answer) = hub.call_as(&ada, ("GET", &path), &[], &Value::Null).await;
+        (answer["allowed"].clone(), answer["access"].clone())
+    };
+    // Whom no grant lets in, the cluster is not told of.
+    assert_eq!(check("eu1").await, (json!(false), Value::Null));
+    assert_eq!(hub.post("/v1/grants", &body).await.0, 201);
+    for (name, access) in [("ap1", "admin"), ("eu1", "edit"), ("us1", "view")] {
+        assert_eq!(check(name).await, (json!(true), json!(access)), "{name}");
+        let (_, view) = hub.get(&format!("/v1/clusters/{name}")).await;
+        assert_eq!(view["access"], json!(access), "{name}");
+    }
+    hub.stop().await;
+}

@@ -395,6 +395,27 @@ fn how_far_an_application_and_a_release_are_is_known() {
     }
 }
 
+/// The end of that is told, too: whoever waits for it is not kept until he would have waited in vain.
+#[test]
+fn whether_an_application_is_progressing_is_known() {
+    let mut seen = Observed::default();
+    let ended = "2027-01-15T08:00:10Z";
+    let mut told = |health: &str| {
+        let change = json!({"/status": {
+            "sync": {"status": "Synced", "revision": "2"}, "health": {"status": health},
+            "operationState": {"phase": "Succeeded", "finishedAt": ended},
+        }});
+        let (id, live) = saying(Kind::Application, &change);
+        let news = heard(&mut seen, id.clone(), Heard::of(HOME, id.kind, &live));
+        (news, seen.children[&id].rolls)
+    };
+    let rolls = clock::parse_rfc3339(ended);
+    assert!(rolls.is_some());
+    assert_eq!(told("Progressing"), (true, rolls));
+    assert_eq!(told("Progressing"), (false, rolls));
+    assert_eq!(told("Healthy"), (true, None));
+}
+
 /// One that is resumed may say nothing but that it is at work.
 #[test]
 fn what_is_at_work_is_suspended_no_more() {

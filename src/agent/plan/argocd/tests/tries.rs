@@ -67,3 +67,61 @@ fn a_try_is_told_from_others_by_its_operation_and_its_number() {
     let live = says(&json!({"operationState": {"startedAt": END, "retryCount": 3}}));
     assert_eq!(attempt(&live), format!("{END} 3"));
 }
+
+/// F39: of what is not even tried an operation says no more than that.
+#[test]
+fn an_operation_that_failed_names_what_it_could_not_apply_first() {
+    let invalid = "one or more synchronization tasks are not valid";
+    let unknown = json!({
+        "kind": "Kustomization", "namespace": "flux-system", "name": "base", "status": "SyncFailed",
+        "message": "could not find kustomize.toolkit.fluxcd.io/Kustomization\nwas it installed?",
+    });
+    let denied = json!({
+        "kind": "ClusterRole", "name": "a", "status": "SyncFailed", "message": "denied",
+    });
+    let well = json!({"kind": "Namespace", "name": "a", "status": "Synced", "message": "created"});
+    let base = "; first failed: Kustomization flux-system/base: could not find \
+                kustomize.toolkit.fluxcd.io/Kustomization";
+    let role = "; first failed: ClusterRole a: denied";
+    for (message, results, first) in [
+        (invalid, [&well, &unknown, &denied], base),
+        (invalid, [&well, &denied, &unknown], role),
+        // Why is said already.
+        (
+            "denied",
+            [&denied, &well, &well],
+            "; first failed: ClusterRole a",
+        ),
+        (invalid, [&well, &well, &well], ""),
+    ] {
+        let operates = |phase: &str, message: &str, results: &[&Value]| {
+            let condition = format!("Failed last sync attempt to [1]: {message}");
+            let conditions = json!([{"type": "SyncError", "message": condition}]);
+            let status = |conditions: &Value| {
+                says(&json!({
+                    "sync": {"status": "OutOfSync"}, "conditions": conditions,
+                    "operationState": {
+                        "phase": phase, "finishedAt": if results.is_empty() { "" } else { END },
+                        "message": message, "syncResult": {"resources": results},
+                    },
+                }))
+            };
+            (status(&Value::Null), status(&conditions))
+        };
+        let said = format!("operation Failed: {message}{first}");
+        let (alone, with_condition) = operates("Failed", message, &results);
+        let failed = (Class::ApplyFailed, said.clone());
+        let found: Vec<_> = faults(&alone).collect();
+        assert_eq!(found.as_slice(), std::slice::from_ref(&failed));
+        let error = format!("SyncError: Failed last sync attempt to [1]: {message}{first}");
+        let both = [(Class::ApplyFailed, error), failed.clone()];
+        assert_eq!(faults(&with_condition).collect::<Vec<_>>(), both);
+
+        // It is the same complaint while the next try has no results yet.
+        let again = format!("{message}. Retrying attempt #1 at 8:01AM.");
+        let (waiting, _) = operates("Running", &again, &results);
+        assert_eq!(retried(&waiting), Some(failed));
+        let (trying, _) = operates("Running", message, &[]);
+        assert!(has_just_begun(&trying, &said), "{said}");
+    }
+}

@@ -59,6 +59,33 @@ fn a_change_is_open_while_it_is_under_way_or_something_of_it_is_there() {
     assert!(is_of_both(&form(1), &argocd(1), &form(2), None));
 }
 
+/// One that is there, or that comes back, would prune what another path lacks.
+#[test]
+fn only_an_engine_that_comes_new_follows_what_the_hub_names() {
+    let (plain, flux, argocd) = (form(1), form(1).following("a"), argocd(2).following("b"));
+    let replacing = of_both(flux.clone(), argocd.clone());
+    let unkept = of_both(plain.clone(), argocd.clone());
+    let (one, other) = (EngineKind::Flux, EngineKind::Argocd);
+    for (kind, in_force, change, expected) in [
+        (one, &flux, None, "a"),
+        (other, &flux, None, "named"),
+        // The attempt is not in force yet, or no more.
+        (other, &flux, Some(&replacing), "named"),
+        (one, &flux, Some(&replacing), "a"),
+        // It is, and is repeated or ended.
+        (other, &argocd, Some(&replacing), "b"),
+        (one, &argocd, Some(&replacing), "a"),
+        // It came to its end: the way back is a hand-over like any other.
+        (one, &argocd, None, "named"),
+        // Of an agent of before, which kept none.
+        (one, &argocd, Some(&unkept), "named"),
+        (one, &plain, None, "named"),
+    ] {
+        let told = follows(kind, in_force, change, "named");
+        assert_eq!(told, expected, "{kind} {in_force:?} {change:?}");
+    }
+}
+
 #[test]
 fn an_engine_rests_while_the_other_one_takes_its_place() {
     let replacing = of_both(form(1), argocd(2));

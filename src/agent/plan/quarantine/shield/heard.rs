@@ -97,6 +97,12 @@ impl Owner {
         lists.is_some_and(|all| !all.contains(id))
     }
 
+    /// Whether Git had an object when it looked last, as far as its list is read.
+    pub fn has(&self, id: &ObjectId) -> bool {
+        let listed = self.lists.as_ref().is_some_and(|all| all.contains(id));
+        listed && !self.extra.contains(id)
+    }
+
     /// The root as it is observed. It has one source: with several somebody leads it elsewhere.
     pub(super) fn of_root(namespace: &str, root: &Object) -> Self {
         let part = |name| root.fields.get(name).unwrap_or(&Value::Null);

@@ -9,6 +9,7 @@ use crate::agent::plan::{Action, Class, MAINTENANCE, Plan, Pod};
 use crate::clock::rfc3339;
 
 mod ended;
+mod forsaken;
 mod gone;
 mod parents;
 mod said;

@@ -120,8 +120,9 @@ impl Cluster {
             Action::Lift { note } => self.annotate(id, false, Some(note)),
             Action::Settle => self.annotate(id, false, None),
             Action::Reclaim => {
+                let patch = quarantine::unmarked(&self.install, &self.observed(), id);
                 let object = self.objects.get_mut(id).unwrap();
-                merge(&mut object.fields, &quarantine::unmarked());
+                merge(&mut object.fields, &patch);
                 object.marked = false;
                 Outcome::Done
             }

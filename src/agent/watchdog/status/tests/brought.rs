@@ -87,3 +87,37 @@ fn what_a_commit_has_just_broken_is_neither_a_fault_nor_well() {
         assert_eq!(said(&observed, 60), ready);
     }
 }
+
+/// What a commit cannot start is Progressing for minutes in Argo CD before it is Degraded, and a wait for the push was told that all is well.
+#[test]
+fn an_application_that_is_progressing_since_a_commit_is_not_called_ready_for_a_while() {
+    let install = plan::tests::install();
+    let id = ObjectId::new(Kind::Application, "argocd", "shop");
+    let child = Child {
+        tried: "2".to_owned(),
+        rolls: Some(at(5)),
+        ..Child::default()
+    };
+    let observed = Observed {
+        children: Arc::new(BTreeMap::from([(id.clone(), child)])),
+        ..working(&install)
+    };
+    let (end, ready) = (rfc3339(at(140)), "Ready".to_owned());
+    let waits = format!("{id} is not done with 2 yet; it is waited for until {end}");
+    for (seconds, expected) in [
+        (10, (Status::Unknown, "Waits".to_owned(), waits.clone())),
+        (139, (Status::Unknown, "Waits".to_owned(), waits)),
+        (140, (Status::True, ready, String::new())),
+    ] {
+        let history = History {
+            followed: Followed {
+                revision: "2".to_owned(),
+                former: vec![("1".to_owned(), at(0))],
+                ..Followed::default()
+            },
+            ..History::default()
+        };
+        let told = told_after(seconds, &install, &observed, history);
+        assert_eq!(told["ChildrenReady"], expected, "after {seconds} s");
+    }
+}

@@ -2,6 +2,8 @@
 
 use super::super::held::fitting;
 use super::*;
+use crate::agent::engine::TRACKING;
+use crate::agent::plan::quarantine::shield::OPTIONS;
 
 /// W41: what an agent keeps up in vain, a person has to see to.
 #[test]
@@ -123,6 +125,55 @@ fn of_what_the_catalog_no_longer_has_the_way_out_is_told() {
     });
     let kept = "it stays held until a commit has it again";
     assert_eq!(told(&observed), expected(kept));
+}
+
+/// The same with Argo CD, whose word is of what it would prune; and the refusal to change the engine names what is left of it in Git.
+#[test]
+fn of_what_left_git_in_argo_cd_the_way_out_is_told_as_well() {
+    let plain = plan::tests::install_of(EngineKind::Argocd);
+    let id = ObjectId::new(Kind::Deployment, "argocd", "argocd-repo-server");
+    let mut body = plain.body(&id).unwrap();
+    let tracked = "linesman:apps/Deployment:argocd/argocd-repo-server";
+    body["metadata"]["annotations"] = json!({TRACKING: tracked});
+    let desired = plan::tests::desired_of(EngineKind::Argocd);
+    let gits = [(id.clone(), body)].into();
+    let install = Install::new(&desired, &gits, Some(Mending::default()));
+    let mut observed = working(&install);
+    let hold = json!({
+        "revision": "1", "since": rfc3339(at(0)), "reason": "it crashes", "attempt": 1,
+    });
+    alter(&mut observed, &id, |fields| {
+        fields["metadata"]["annotations"][HELD] = json!(hold.to_string());
+        fields["metadata"]["annotations"][OPTIONS] = json!("Prune=false");
+    });
+    let says = |observed: &mut Observed, phase: &str| {
+        alter(observed, &install.sync, |fields| {
+            fields["status"] = json!({
+                "sync": {"status": "OutOfSync", "revision": "2"},
+                "operationState": {
+                    "phase": phase, "operation": {"sync": {"revision": "2"}}, "syncResult": {"revision": "2"},
+                },
+                "resources": [{
+                    "group": "apps", "kind": "Deployment", "namespace": "argocd",
+                    "name": "argocd-repo-server", "status": "OutOfSync", "requiresPruning": true,
+                }],
+            });
+        });
+    };
+    let lift = format!("linesman cluster lift {} --reason TEXT", install.cluster);
+    let ours = format!("{id}: commit it again, or leave it to the agent: {lift}");
+    let waits = format!("{ours}, which is carried out when Argo CD is done with its commit");
+    for (phase, way_out) in [("Succeeded", ours), ("Running", waits)] {
+        says(&mut observed, phase);
+        let told = told(&install, &observed);
+        let (_, _, text) = &told["Quarantined"];
+        let end = format!("; the catalog no longer has {way_out}");
+        assert!(text.ends_with(&end), "{text}");
+        let (_, _, text) = &told["EngineFromGit"];
+        let expected =
+            format!("the catalog no longer has {id}: condition Quarantined says how its hold ends");
+        assert_eq!(*text, expected, "{phase}");
+    }
 }
 
 /// A commit that removes the engine has many held, and the text has an end.

@@ -207,3 +207,108 @@ fn a_copy_of_the_agent_has_no_findings() {
     let text = |(path, bytes): (String, Vec<u8>)| (path, String::from_utf8(bytes).unwrap());
     assert_eq!(lint(&all.into_iter().map(text).collect()), []);
 }
+
+/// The documents prescribe `clusters/NAME.ENGINE` for what an engine is to follow that takes the other's place.
+#[test]
+fn a_directory_is_named_by_its_cluster_and_maybe_an_engine() {
+    let told = |directory: &str| {
+        let file = format!("clusters/{directory}/a.yaml");
+        let found = messages(&[(file.as_str(), MAP)]);
+        found.first().map(|m| m.contains("is not a cluster name"))
+    };
+    for (directory, wrong) in [
+        ("eu1", None),
+        ("eu1.flux", None),
+        ("eu1.argocd", None),
+        ("eu1.argo", Some(true)),
+        ("eu1.flux.argocd", Some(true)),
+        (".flux", Some(true)),
+    ] {
+        assert_eq!(told(directory), wrong, "{directory}");
+    }
+}
+
+/// What the hub refuses in a hand-over, and what the other engine would never read.
+#[test]
+fn one_clusters_directory_is_for_one_engine() {
+    let flux = flux("apps", "./", "");
+    let argo = |kind: &str| {
+        format!(
+            "apiVersion: argoproj.io/v1alpha1\nkind: {kind}\nmetadata: {{name: web, namespace: argocd}}\n\
+             spec: {{source: {{repoURL: 'https://example.org/charts', path: x}}}}\n"
+        )
+    };
+    let (application, rollout) = (argo("Application"), argo("Rollout"));
+    let found = lint(&files(&[
+        ("clusters/eu1/a.yaml", application.as_str()),
+        ("clusters/eu1/b.yaml", flux.as_str()),
+        ("clusters/eu1.flux/a.yaml", application.as_str()),
+        // Each has one of its own, and a rollout is nobody's.
+        ("clusters/eu2/a.yaml", flux.as_str()),
+        ("clusters/eu2/b.yaml", rollout.as_str()),
+        ("clusters/eu2.argocd/a.yaml", application.as_str()),
+        ("clusters/eu2.argocd/map.yaml", MAP),
+    ]));
+    let expected = [
+        finding(
+            "clusters/eu1.flux/a.yaml",
+            "Application web is for argocd, and eu1.flux for flux: a cluster has one engine",
+            "keep here what flux reads; what argocd is to follow in its place stands in clusters/eu1.argocd",
+        ),
+        finding(
+            "clusters/eu1/b.yaml",
+            "Kustomization apps is for flux, and clusters/eu1/a.yaml for argocd: a cluster has one engine",
+            "keep here what argocd reads; what flux is to follow in its place stands in clusters/eu1.flux",
+        ),
+    ];
+    assert_eq!(found, expected);
+}
+
+/// Of other servers and names nothing is known.
+#[test]
+fn a_slip_in_the_catalogs_url_is_found() {
+    let application = |name: &str, url: &str| {
+        format!(
+            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: {name}, namespace: argocd}}\n\
+             spec: {{source: {{repoURL: '{url}', path: apps}}}}\n"
+        )
+    };
+    let read = |urls: &[&str]| {
+        let named = urls.iter().enumerate();
+        let all: String = named
+            .map(|(at, url)| application(&format!("app-{at}"), url) + "---\n")
+            .collect();
+        messages(&[
+            ("clusters/eu1/apps.yaml", all.as_str()),
+            ("apps/a.yaml", MAP),
+        ])
+    };
+    let hub = "ssh://git@hub:2222/catalog.git";
+    for slip in ["catlog.git", "catalgo.git", "catalogs"] {
+        let url = format!("ssh://git@hub:2222/{slip}");
+        let expected = format!(
+            "clusters/eu1/apps.yaml: Application app-1 reads {url}, and the hub serves no repository but 'catalog.git'"
+        );
+        assert_eq!(read(&[hub, &url]), [expected]);
+        // Where nobody names the hub, it may be anything.
+        assert_eq!(read(&[&url]), Vec::<String>::new());
+    }
+    let others = [
+        "ssh://git@hub:2222/catalog",
+        "ssh://git@hub:2222/shop.git",
+        "ssh://git@git.example.org/catlog.git",
+        "ssh://git@hub:2222/team/catlog.git",
+        "https://hub:2222/catlog.git",
+    ];
+    let all: Vec<&str> = [hub].into_iter().chain(others).collect();
+    assert_eq!(read(&all), Vec::<String>::new());
+}
+
+#[test]
+fn an_object_that_stands_twice_in_one_file_is_not_sought_in_another() {
+    let twice = format!("{MAP}---\n{MAP}");
+    assert_eq!(
+        messages(&[("clusters/eu1/a.yaml", twice.as_str())]),
+        ["clusters/eu1/a.yaml: ConfigMap a stands in this file twice"]
+    );
+}

@@ -3,10 +3,11 @@
 
 use crate::hub::api::problem::{Problem, Slug};
 use crate::hub::catalog::{self, Unsuited};
+use crate::hub::git::Files;
 use crate::hub::store::{Cluster, Details};
 use crate::hub::{Hub, git};
 use crate::wire::api::{EngineKind, EngineRequest};
-use crate::wire::report::REPLACES_ENGINES;
+use crate::wire::report::{ENGINE_IN_FORCE, Facts, PATHS_IN_FORCE, REPLACES_ENGINES};
 
 /// An agent of before would run both engines at once.
 pub(super) fn knows_how(cluster: &Cluster, details: &Details) -> Result<(), Problem> {
@@ -22,11 +23,12 @@ pub(super) fn knows_how(cluster: &Cluster, details: &Details) -> Result<(), Prob
     Err(Problem::new(Slug::OtherEngine, detail, next))
 }
 
-/// The catalog's path that the engine is to follow: the one that was asked for, else the first of the usual ones
-/// that holds something for it.
+/// The catalog's path that the engine is to follow: the one that it follows, or followed before the attempt that this ends, for led elsewhere it
+/// prunes what that place lacks. One that comes new follows what was asked for, else the first of the usual ones that holds something for it.
 pub(super) async fn path(
     hub: &Hub,
     cluster: &Cluster,
+    details: &Details,
     asked: &EngineRequest,
 ) -> Result<String, Problem> {
     let engine = asked.engine;
@@ -36,20 +38,114 @@ pub(super) async fn path(
         let next = "keep Flux, or drop the signers first: linesman catalog signer --help";
         return Err(Problem::new(Slug::OtherEngine, text, next));
     }
-    let usual = catalog::directory(&cluster.name, engine);
-    let candidates = match &asked.path {
-        Some(path) => vec![checked(path)?],
-        None => vec![
-            usual.clone(),
-            cluster.catalog_path.clone(),
-            format!("clusters/{}", cluster.name),
-        ],
+    let named = asked.path.as_deref().map(checked).transpose()?;
+    let candidates = match known(cluster, &details.facts, engine) {
+        Known::Follows(path) => return stays(cluster, (engine, path.as_str()), named),
+        Known::Followed(path) => vec![stays(cluster, (engine, path.as_str()), named)?],
+        Known::Unsaid => vec![named.ok_or_else(|| unsaid(cluster, engine))?],
+        Known::Nothing => match named {
+            Some(path) => vec![path],
+            None => usual(cluster, engine),
+        },
     };
     let files = git::files(&hub.catalog.repo, &hub.catalog.branch).await?;
+    suited(&files, cluster, engine, &candidates)
+}
+
+/// What is known of the path that an engine follows.
+#[derive(Debug, PartialEq, Eq)]
+enum Known {
+    /// It is in force, and does.
+    Follows(String),
+    /// It did, and comes back: the other one's attempt ends.
+    Followed(String),
+    /// It is in force, against the hub's word, and its agent, one of before, does not say what it follows.
+    Unsaid,
+    /// It comes new.
+    Nothing,
+}
+
+/// By what the agent says is in force; while it says nothing, what the hub named last is.
+fn known(cluster: &Cluster, facts: &Facts, engine: EngineKind) -> Known {
+    let in_force = facts.get(ENGINE_IN_FORCE);
+    let in_force = in_force.and_then(|kind| EngineKind::parse(kind));
+    let told = facts.get(PATHS_IN_FORCE).map_or("", String::as_str);
+    let told = told.split(',').filter_map(|one| one.split_once('='));
+    let mut told = told.filter(|(kind, _)| *kind == engine.as_str());
+    let told = told.next().and_then(|(_, path)| checked(path).ok());
+    let is_in_force = in_force.unwrap_or(cluster.engine) == engine;
+    match told {
+        Some(path) if is_in_force => Known::Follows(path),
+        Some(path) => Known::Followed(path),
+        None if is_in_force && cluster.engine == engine => {
+            Known::Follows(cluster.catalog_path.clone())
+        }
+        None if is_in_force => Known::Unsaid,
+        None => Known::Nothing,
+    }
+}
+
+/// Where one looks for what a cluster follows, in this order. An attempt that is repeated goes on where it was.
+fn usual(cluster: &Cluster, engine: EngineKind) -> Vec<String> {
+    let own = catalog::directory(&cluster.name, engine);
+    let first = format!("clusters/{}", cluster.name);
+    let last = cluster.catalog_path.clone();
+    if cluster.engine == engine {
+        vec![last, own, first]
+    } else {
+        vec![own, last, first]
+    }
+}
+
+/// That path, where nobody names another one. The agent's word alone leads the hub nowhere but where clusters usually look: what the hub
+/// writes of a cluster goes there, too.
+fn stays(
+    cluster: &Cluster,
+    (engine, path): (EngineKind, &str),
+    named: Option<String>,
+) -> Result<String, Problem> {
+    let name = &cluster.name;
+    let usual = usual(cluster, engine).iter().any(|usual| usual == path);
+    let (detail, next) = match named {
+        Some(named) if named == path => return Ok(named),
+        None if usual => return Ok(path.to_owned()),
+        Some(named) => (
+            format!(
+                "{engine} follows {path} in cluster {name}, and led to {named} it would prune what that lacks"
+            ),
+            format!("leave the path out, and commit to {path} what the cluster is to have"),
+        ),
+        None => (
+            format!(
+                "the agent of cluster {name} says that {engine} follows {path} there, which the hub did not name"
+            ),
+            format!("if it is right, say so with --path {path}"),
+        ),
+    };
+    Err(Problem::new(Slug::OtherEngine, detail, next))
+}
+
+fn unsaid(cluster: &Cluster, engine: EngineKind) -> Problem {
+    let detail = format!(
+        "the agent of cluster {} does not say what {engine} follows there, and led elsewhere it would prune what that place lacks",
+        cluster.name
+    );
+    let next = "name what it follows with --path, as its root has it: spec.path of Kustomization flux-system, spec.source.path of \
+                Application linesman";
+    Problem::new(Slug::OtherEngine, detail, next)
+}
+
+/// The first of them that holds something for the engine.
+fn suited(
+    files: &Files,
+    cluster: &Cluster,
+    engine: EngineKind,
+    candidates: &[String],
+) -> Result<String, Problem> {
     let mut why = Vec::new();
     for path in candidates {
-        match catalog::suits(&files, &path, engine) {
-            Ok(()) => return Ok(path),
+        match catalog::suits(files, path, engine) {
+            Ok(()) => return Ok(path.clone()),
             Err(unsuited) => {
                 let told = match unsuited {
                     Unsuited::Empty => format!("{path} holds no manifests"),
@@ -66,10 +162,15 @@ pub(super) async fn path(
         cluster.name,
         why.join("; ")
     );
-    let next = format!(
-        "commit what {engine} is to follow, with all that {} brings now, to {usual}, or name another path with --path",
-        cluster.engine
-    );
+    let place = if let [only] = candidates {
+        only.clone()
+    } else {
+        let own = catalog::directory(&cluster.name, engine);
+        format!("{own}, or name another path with --path")
+    };
+    let other = engine.other();
+    let next =
+        format!("commit what {engine} is to follow, with all that {other} brings now, to {place}");
     Err(Problem::new(Slug::OtherEngine, detail, next))
 }
 

@@ -90,7 +90,7 @@ fn grant() -> Value {
 fn grant_check() -> Value {
     json!({
         "user": "ada", "known": true, "userGroups": ["sre"], "groupsLapsed": "groups do not count, for …", "cluster": "eu1",
-        "allowed": true, "reason": "by grant 0197", "next": "", "actsAs": "linesman:ada", "actsIn": ["linesman:edit"],
+        "allowed": true, "reason": "by grant 0197", "next": "", "actsAs": "linesman:ada", "actsIn": ["linesman:edit"], "access": "edit",
         "opinions": [{ "grant": grant(), "says": true, "why": "" }],
     })
 }
