@@ -75,6 +75,8 @@ pub struct Config {
     pub domain: Domain,
     /// What runs here, as the hub is told.
     pub build: AgentBuild,
+    /// The proxy of its environment.
+    pub around: link::Around,
     /// Where the API server is, for requests of the line.
     pub server: kube::Config,
     /// What becomes of the calls to it.

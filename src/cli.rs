@@ -1,7 +1,7 @@
 //! Flags and environment become validated configuration; each verb has its file.
 //!
 //! Data goes to stdout, progress and errors to stderr. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login
-//! needed or denied, 5 conflict, 6 wait timed out, 7 hub unreachable, 130 interrupted.
+//! needed or denied, 5 conflict, 6 wait timed out, 7 hub (or what `engine import` fetches from) unreachable, 130 interrupted.
 
 pub mod agent;
 mod audit;
@@ -26,6 +26,7 @@ mod line;
 mod login;
 mod logout;
 mod manifests;
+mod notice;
 mod once;
 mod output;
 mod progress;
@@ -69,7 +70,7 @@ Something is wrong:
 TIME is a length such as 90s, 5m, 24h or 7d. What programs read (-o) is on stdout, all else on stderr.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 login needed or denied, 5 conflict,
-6 wait timed out, 7 hub unreachable, 130 interrupted.";
+6 wait timed out, 7 hub (or what 'engine import' fetches from) unreachable, 130 interrupted.";
 
 /// Adopts Kubernetes clusters into a GitOps catalog and keeps them there.
 #[derive(Debug, Parser)]
@@ -168,6 +169,9 @@ enum Verb {
     /// See what was broken and how it was mended
     #[command(subcommand)]
     Heal(heal::Verb),
+    /// See whether the hub's notices arrive
+    #[command(subcommand)]
+    Notice(notice::Verb),
     /// See who did what
     #[command(subcommand)]
     Audit(audit::Verb),
@@ -282,6 +286,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Engine(verb) => briefly(engine::run(verb)),
         Verb::Line(args) => briefly(line::run(args)),
         Verb::Heal(verb) => briefly(heal::run(verb)),
+        Verb::Notice(verb) => briefly(notice::run(verb)),
         // A long record is read and hashed on all of them.
         Verb::Audit(verb) => until_interrupted(on_all_cores()?, audit::run(verb)),
         Verb::Manifests(args) => manifests::run(&args),

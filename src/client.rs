@@ -33,7 +33,7 @@ use call::Call;
 pub use calls::WantedBundle;
 pub use diagnose::{Cause, cause};
 pub use error::Error;
-pub use https::{address, http, query_pairs};
+pub use https::{address, http, query_pairs, roots};
 use https::{authorization, json_headers, retry_after, whatever};
 pub use proxy::proxy;
 
@@ -339,7 +339,10 @@ impl Client {
 
     fn refusal(&self, operation: &str, status: StatusCode, body: &[u8]) -> Error {
         let operation = operation.to_owned();
-        if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+        if let Ok(mut problem) = serde_json::from_slice::<Problem>(body) {
+            // By which name it is reached this program knows.
+            let login = format!("linesman login {}", self.hub());
+            problem.next = problem.next.replace("linesman login HUB", &login);
             return Error::Refused {
                 operation,
                 problem: Box::new(problem),

@@ -28,6 +28,7 @@ pub mod fleet;
 pub mod git;
 pub mod githost;
 pub mod gitline;
+pub mod gitroute;
 pub mod grants;
 pub mod image;
 pub mod incident;
@@ -53,6 +54,7 @@ pub mod signers;
 pub mod store;
 pub mod story;
 pub mod tls;
+pub mod tried;
 pub mod trust;
 pub mod tunnels;
 pub mod twin;
@@ -94,6 +96,8 @@ pub struct HubConfig {
     /// How long the audit is kept, and who else gets it.
     pub audit: AuditConfig,
     pub keys: rotation::KeyPolicy,
+    /// What grants have to have that people give.
+    pub grants: access::GrantRules,
     /// The identity provider that people log in with; None = tokens and codes that an admin gives.
     pub oidc: Option<oidc::Config>,
     /// How long sessions hold where there is no provider, which else says so.
@@ -138,6 +142,7 @@ pub struct PeerConfig {
 #[derive(Debug, Clone, Default)]
 pub struct AuditConfig {
     pub durability: audit::Durability,
+    pub commands: audit::Commands,
     pub retention: audit::retain::Retention,
     pub sinks: Vec<audit::sink::Sink>,
 }
@@ -166,6 +171,8 @@ pub struct Hub {
     pub tunnels: tunnels::Tunnels,
     pub audit: audit::Audit,
     pub audit_readers: api::audit::Readers,
+    /// Bodies of calls whose callers are not known yet.
+    pub strangers: api::strangers::Strangers,
     /// Changes when its key or CA is replaced; whoever follows the files in the data directory sets it, and nobody else.
     pub said: watch::Sender<Arc<trust::Said>>,
     pub orders: Orders,
@@ -177,6 +184,8 @@ pub struct Hub {
     pub git_keys: githost::HostKeys,
     /// Heals that closed, to be told of.
     pub notices: notify::Ended,
+    /// How the last tries with its receivers ended.
+    pub tried: tried::Tried,
     pub presence: Presence,
     /// How often agents may do what changes records.
     pub paces: pace::Paces,

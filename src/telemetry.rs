@@ -19,6 +19,8 @@ pub use lines::{ClassBytes, Lines};
 const QUIET: &str = "kube_client::client::builder=off";
 /// The verifier's word for each certificate that it does not accept: whoever dialled says so, with what to do.
 const QUIET_TLS: &str = "rustls_platform_verifier=off";
+/// What a PostgreSQL server remarks on statements that it carries out: at each start, that a table is there already.
+const QUIET_SQL: &str = "sqlx::postgres::notice=off";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// A filter that means nothing.
@@ -51,7 +53,7 @@ fn filter_of(asked: &str) -> Result<EnvFilter, NoFilter> {
     if let Some(strange) = strange {
         return Err(NoFilter(strange.to_owned()));
     }
-    let quiet = format!("{QUIET},{QUIET_TLS},{asked}");
+    let quiet = format!("{QUIET},{QUIET_TLS},{QUIET_SQL},{asked}");
     EnvFilter::try_new(quiet).map_err(|_| NoFilter(asked.to_owned()))
 }
 
@@ -127,7 +129,34 @@ struct Phase {
     phase: String,
 }
 
+/// What becomes of a notice, or of one try.
+const OUTCOMES: [&str; 3] = ["delivered", "failed", "dropped"];
+/// Why a heal is not taken.
+const REASONS: [&str; 4] = ["id", "ahead", "class", "room"];
+
 impl HubMetrics {
+    /// With the counters that alerts are about: `increase` sees nothing of a series that begins with its first event.
+    pub fn begun() -> Self {
+        let all = Self::default();
+        let rule = "Connections";
+        all.refusals.get_or_create(&Rule { rule }).inc_by(0);
+        for reason in REASONS {
+            all.heals_refused
+                .get_or_create(&Reason { reason })
+                .inc_by(0);
+        }
+        all
+    }
+
+    /// The same of a sink that notices go to from now on.
+    pub fn notices_begin(&self, sink: &'static str) {
+        for outcome in OUTCOMES {
+            self.notices
+                .get_or_create(&Told { sink, outcome })
+                .inc_by(0);
+        }
+    }
+
     pub fn answered(&self, code: u16) {
         self.answers.get_or_create(&Code { code }).inc();
     }
@@ -253,38 +282,4 @@ impl HubMetrics {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_clients_word_of_errors_is_heard_where_it_is_asked_for() {
-        let directives = |asked: &str| -> Vec<String> {
-            let filter = filter_of(asked).unwrap().to_string();
-            let mut all: Vec<String> = filter.split(',').map(str::to_owned).collect();
-            all.sort();
-            all
-        };
-        assert_eq!(directives("info"), ["info", QUIET, QUIET_TLS]);
-        let named = "kube_client::client::builder=debug";
-        assert_eq!(directives(named), [named, QUIET_TLS]);
-        let named = "rustls_platform_verifier=debug";
-        assert_eq!(directives(named), [QUIET, named]);
-    }
-
-    #[test]
-    fn a_misspelt_level_is_refused() {
-        for (asked, strange) in [
-            ("debugg", "debugg"),
-            ("info,debugg", "debugg"),
-            ("hyper", "hyper"),
-            ("linesman::agent=debugg", "linesman::agent=debugg"),
-            ("no such = filter", "no such = filter"),
-        ] {
-            let refused = filter_of(asked).map(|filter| filter.to_string());
-            assert_eq!(refused, Err(NoFilter(strange.to_owned())), "{asked}");
-        }
-        for asked in ["", "WARN", "info,linesman::hub=debug", "linesman::hub"] {
-            assert!(filter_of(asked).is_ok(), "{asked}");
-        }
-    }
-}
+mod tests;

@@ -113,7 +113,7 @@ pub(crate) fn run(args: &[String]) {
             ("proxy", "tls") => proxied::run(address, &scenario[0], directory).await,
             ("hub", "storm") => storm::hub(address, directory, count(scenario)).await,
             ("agent", "storm") => storm::agents(directory, count(scenario)).await,
-            (_, "recovery") => recovery::end(side, address, directory).await,
+            (_, "recovery") => Box::pin(recovery::end(side, address, directory)).await,
             other => panic!("no such end: {other:?}"),
         }
     };

@@ -74,6 +74,7 @@ pub(crate) async fn started(
         git_over_line: linesman::hub::gitline::Allowed::Auto,
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        grants: linesman::hub::access::GrantRules::default(),
         sessions: linesman::hub::oidc::Lifetimes::default(),
         peer: None,
     };

@@ -11,7 +11,7 @@ use kube::api::{
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::engine::argocd::{KNOWN_HOSTS, REFRESH};
+use super::engine::argocd::{KNOWN_HOSTS, PROBED_AT, REFRESH, REFRESH_SET};
 use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
@@ -87,6 +87,7 @@ impl Hands<'_> {
             Action::DropFailed => self.drop_failed(id).await,
             Action::DropSuperseded => self.drop_superseded(id).await,
             Action::Nudge => self.nudge(id).await,
+            Action::Retry if id.kind == Kind::Application => self.begin_anew(id).await,
             Action::Retry => self.retry(id).await,
             Action::CutRights { uid } => self.delete(id, uid, PropagationPolicy::Background).await,
             Action::ScaleToZero => {
@@ -229,9 +230,12 @@ impl Hands<'_> {
         if self.install.wanted.contains_key(id) {
             return self.merge(id, &patch, MANAGER).await;
         }
-        // One of the catalog's is not part of what is observed of the install; in Argo CD it carries no time of ours.
+        // One of the catalog's is not part of what is observed of the install; an Application carries no time of ours.
         let patch = match id.kind {
             Kind::Application => json!({"metadata": {"annotations": {REFRESH: "normal"}}}),
+            Kind::ApplicationSet => {
+                json!({"metadata": {"annotations": {REFRESH_SET: "true", PROBED_AT: now}}})
+            }
             _ => patch,
         };
         let call = self
@@ -241,6 +245,18 @@ impl Hands<'_> {
             .await;
         call.with_context(|| format!("refresh {id}"))?;
         Ok(Outcome::Done)
+    }
+
+    /// Has Argo CD look as if there had been no operation: it then begins one as it does by itself, with what the Application says now,
+    /// and not where it would take all away. It forgets the one before in the same way (`util/argo`, `SetAppOperation`). One that
+    /// somebody has begun meanwhile is left alone.
+    async fn begin_anew(&self, id: &ObjectId) -> Result<Outcome> {
+        let none = json!({"status": {"operationState": null}});
+        let forgotten = self.merge_seen(id, none).await?;
+        if forgotten.is_vain() {
+            return Ok(forgotten);
+        }
+        self.nudge(id).await
     }
 
     /// The whole spec as wanted: apply cannot remove what other managers added.

@@ -70,6 +70,8 @@ pub struct Traits {
     pub answers_with: &'static [&'static str],
     /// Where source and sync object say what they follow.
     pub follows: [&'static str; 2],
+    /// The controllers that no root is asked of and that only people's objects are of: each with the kind that it is asked with.
+    pub witnesses: &'static [(Kind, &'static str)],
 }
 
 /// One of the engines and where it lives.

@@ -28,9 +28,11 @@ mod cap;
 mod dial;
 mod transport;
 mod wait;
+mod way;
 
 pub use dial::DialError;
 pub use transport::is_old_tls;
+pub use way::Around;
 
 use cap::Ages;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use kube::api::{Api, ApiResource, DynamicObject};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -31,25 +31,28 @@ const PART_OF: &str = "app.kubernetes.io/part-of";
 
 mod count;
 mod found;
+mod pages;
 mod scope;
 
 use found::{Heard, heard};
-pub(super) use scope::fewer;
+pub(super) use pages::{Page, Unread};
 use scope::{Scope, Selector, What};
 
 /// Where the observed state is kept and read. Step outcomes are put in directly, so that no plan is made from what
-/// a step has just changed.
+/// a step has just changed. Beside it is whose turn it is to read a large page of a list.
 #[derive(Clone)]
-pub struct View(Arc<watch::Sender<Observed>>);
+pub struct View(Arc<watch::Sender<Observed>>, Arc<Semaphore>);
 
 impl View {
     /// Nothing is known yet.
     pub fn new(install: &Install) -> Self {
-        Self(Arc::new(watch::Sender::new(Observed {
+        let seen = Observed {
             since: Some(clock::now()),
             awaited: kinds_below(install).collect(),
             ..Observed::default()
-        })))
+        };
+        let turn = Semaphore::new(1);
+        Self(Arc::new(watch::Sender::new(seen)), Arc::new(turn))
     }
 
     pub fn subscribe(&self) -> watch::Receiver<Observed> {
@@ -209,7 +212,11 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
     };
     scopes.extend(children_of(kube, install));
     scopes.extend(install.witnesses().map(|kind| {
-        let all = Api::all_with(kube.clone(), &resource(kind));
+        let all = match install.traits.kind {
+            EngineKind::Flux => Api::all_with(kube.clone(), &resource(kind)),
+            // By default its controller looks at those beside itself.
+            EngineKind::Argocd => api(kube, kind, &install.namespace),
+        };
         Scope::of(What::Witnesses(kind), all, install)
     }));
     scopes.push(leases(kube, install));

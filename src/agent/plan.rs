@@ -10,6 +10,7 @@ use super::engine::Install;
 
 mod account;
 pub mod admission;
+mod anew;
 pub mod applied;
 pub mod argocd;
 pub mod barred;
@@ -153,7 +154,7 @@ pub fn plan(
         steps = gits(now, install, observed, past, &mut next_look);
     }
     if steps.is_empty() && !guarded {
-        let (questions, at) = questions(now, install, observed, history);
+        let (questions, at) = questions(now, install, observed, history, &findings);
         steps = questions;
         next_look = next_look.min(at);
     }
@@ -253,6 +254,7 @@ fn questions(
     install: &Install,
     observed: &Observed,
     history: &History,
+    findings: &[Finding],
 ) -> (Vec<Step>, OffsetDateTime) {
     let (mut steps, at) = probes::probes(now, install, observed, history);
     let (witnesses, missed) = witness::probes(now, install, observed, history);
@@ -263,7 +265,9 @@ fn questions(
     let late = late.into_iter().filter(|step| !steps.contains(step));
     let late: Vec<Step> = late.collect();
     steps.extend(late);
-    let sooner = missed.into_iter().chain(again).chain(others);
+    let (tries, due) = anew::asks(now, install, observed, history, findings);
+    steps.extend(tries);
+    let sooner = missed.into_iter().chain(again).chain(others).chain(due);
     (steps, sooner.fold(at, OffsetDateTime::min))
 }
 

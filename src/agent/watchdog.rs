@@ -246,7 +246,7 @@ impl Watchdog {
             self.see_refusals(&observed);
             let leads = self.context.term.holds();
             let acted = leads && self.act(&install, view, &observed, &plan).await;
-            self.look_around(&install, &observed);
+            self.look_around(&install, view, &observed);
             // After the steps: nothing comes before the rights are cut.
             let guard = self.guard(&install, view, &observed);
             let after = After {

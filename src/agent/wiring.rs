@@ -115,6 +115,7 @@ pub(super) fn parts(
         context: beating(&joins),
         keys: keyring.current(),
         caller: caller.of(&joins),
+        around: config.around.clone(),
         state: start.state,
         applied: start.join,
         heart: joins,

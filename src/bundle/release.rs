@@ -41,6 +41,8 @@ const ARGOCD_MANIFESTS: [(&str, &str, &str); 6] = [
         "7be23ca7d9ca3d3074dee8332f1ca92a933b990cee7c9cf22cf3843ee8c2913e",
     ),
 ];
+/// Where the tags are that these manifests are at.
+const ARGOCD_REPOSITORY: &str = "https://github.com/argoproj/argo-cd";
 const CORE: &str = "core-install.yaml";
 const FULL: &str = "install.yaml";
 
@@ -75,7 +77,7 @@ pub enum ReleaseError {
         by: VerifiedBy,
     },
     #[error(
-        "{file} has the SHA-256 {found}; its project publishes none, and this version is not in our list"
+        "what was fetched from {file} has the SHA-256 {found}; its project publishes none, and this version is not in our list"
     )]
     Unverified { file: String, found: String },
 }
@@ -168,6 +170,8 @@ enum Part<'a> {
 pub enum VerifiedBy {
     /// The project's own list, published beside the manifest.
     Checksums,
+    /// A list that a mirror has beside the manifest: that nothing was cut or mixed up, by the mirror's own word.
+    Mirror,
     /// The list above.
     OurList,
     /// Whoever gave the digest.
@@ -178,6 +182,7 @@ impl VerifiedBy {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Checksums => "the release's checksums",
+            Self::Mirror => "checksums that the mirror itself gave",
             Self::OurList => "the list in this program",
             Self::Given => "--sha256",
         }
@@ -198,6 +203,8 @@ pub struct Release {
     pub manifest: String,
     /// The list that holds the manifest's SHA-256, where the project publishes one.
     pub checksums: Option<String>,
+    /// Whether both come from a mirror.
+    pub mirrored: bool,
 }
 
 impl Release {
@@ -211,6 +218,7 @@ impl Release {
             EngineKind::Flux => "https://github.com/fluxcd/flux2/releases/download",
             EngineKind::Argocd => "https://raw.githubusercontent.com/argoproj/argo-cd",
         };
+        let mirrored = base.is_some();
         let base = base.map_or(Ok(own), mirror)?;
         Ok(match engine {
             EngineKind::Flux => Self {
@@ -218,12 +226,14 @@ impl Release {
                 checksums: Some(format!("{base}/v{version}/flux_{version}_checksums.txt")),
                 engine,
                 version,
+                mirrored,
             },
             EngineKind::Argocd => Self {
                 manifest: format!("{base}/v{version}/manifests/{CORE}"),
                 checksums: None,
                 engine,
                 version,
+                mirrored,
             },
         })
     }
@@ -233,6 +243,15 @@ impl Release {
         let core = self.manifest.strip_suffix(CORE);
         self.manifest = format!("{}{FULL}", core.ok_or(ReleaseError::OneManifest)?);
         Ok(self)
+    }
+
+    /// The commands that print the SHA-256 of Argo CD's manifest from its tag: another way to it than the one by which it is fetched.
+    pub fn at_its_tag(&self) -> String {
+        let file = self.manifest.rsplit('/').next().unwrap_or_default();
+        format!(
+            "git clone --depth 1 --branch v{} {ARGOCD_REPOSITORY} && sha256sum argo-cd/manifests/{file}",
+            self.version
+        )
     }
 
     /// What the manifest has to have, by the digest that somebody `given`, the project's `checksums`, or our list.
@@ -248,7 +267,12 @@ impl Release {
         if let Some(list) = checksums {
             let found = listed(list, file);
             let found = found.ok_or_else(|| ReleaseError::Unlisted(file.to_owned()))?;
-            return Ok(Some((found, VerifiedBy::Checksums)));
+            let by = if self.mirrored {
+                VerifiedBy::Mirror
+            } else {
+                VerifiedBy::Checksums
+            };
+            return Ok(Some((found, by)));
         }
         let ours = ARGOCD_MANIFESTS
             .iter()

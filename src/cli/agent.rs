@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::exit::{Code, Failure};
 use crate::agent;
 use crate::agent::calls::Calls;
 use crate::agent::engine::domain::Domain;
 use crate::agent::fault::{Fault, Faults};
+use crate::agent::link::Around;
 use crate::lifetime;
 use crate::manifests::{self, scope::Extent};
 use crate::wire::api::{AgentBuild, FOLLOWS_KEYS};
@@ -86,6 +87,7 @@ pub async fn run(args: Args) -> Result<()> {
             arch: std::env::consts::ARCH.to_owned(),
             features: vec![FOLLOWS_KEYS.to_owned()],
         },
+        around: around(),
         server,
         calls,
         faults: Faults::new(args.fault_at),
@@ -108,6 +110,15 @@ pub async fn run(args: Args) -> Result<()> {
             running.await
         }
     }
+}
+
+/// The proxy that this process is told of by variables, where that is one that can be asked.
+fn around() -> Around {
+    let set = |name: &str| std::env::var_os(name)?.into_string().ok();
+    Around::read(set).unwrap_or_else(|error| {
+        warn!(%error, "HTTPS_PROXY is not taken, and the hub is dialled without; give the agent http://[user:password@]host[:port]");
+        Around::default()
+    })
 }
 
 fn nowhere(error: &kube::config::InferConfigError) -> Failure {

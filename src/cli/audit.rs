@@ -46,6 +46,12 @@ struct FilterArgs {
     /// Allowed or denied
     #[arg(long, value_name = "VERDICT", value_parser = ["allow", "deny"])]
     verdict: Option<String>,
+    /// Of this action, such as kube.exec, or of all that begin so: kube.*; may be given several times
+    #[arg(long = "action", value_name = "ACTION")]
+    actions: Vec<String>,
+    /// Kubernetes requests in this namespace, as their paths name it
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
     /// Of the request with this id, which stands in its refusal
     #[arg(long, value_name = "ID")]
     request: Option<String>,
@@ -63,6 +69,8 @@ impl FilterArgs {
             user: self.user,
             cluster: self.cluster,
             verdict: self.verdict,
+            actions: self.actions,
+            namespace: self.namespace,
             request: self.request,
             since: self.since,
             until: self.until,
@@ -89,6 +97,7 @@ const LIST: &str = "\
 Examples:
   linesman audit list
   linesman audit list --cluster eu1 --verdict deny --since 2h
+  linesman audit list --cluster eu1 --namespace shop --action kube.exec -o wide      # what was run there
   linesman audit list --request 0197a1b2-…      # kubectl's error names it: (request 0197a1b2-…)";
 
 #[derive(Debug, clap::Args)]
@@ -131,7 +140,7 @@ fn seq() -> clap::builder::RangedI64ValueParser<i64> {
     clap::value_parser!(i64).range(0..)
 }
 
-const COLUMNS: [Column<AuditView>; 17] = [
+const COLUMNS: [Column<AuditView>; 20] = [
     Column::new("SEQ", |a, _| a.seq.to_string()),
     Column::new("AT", |a, _| a.at.clone()),
     Column::new("STAGE", |a, _| a.stage.clone()),
@@ -148,7 +157,10 @@ const COLUMNS: [Column<AuditView>; 17] = [
     Column::wide("REMOTE", |a, _| a.remote.clone()),
     Column::wide("REQUEST", |a, _| a.request_id.clone()),
     Column::wide("HASH", |a, _| a.hash.clone()),
-    // The longest and the rarest stands last, where it moves nothing.
+    Column::wide("CONTAINER", |a, _| a.container.clone().unwrap_or_default()),
+    Column::wide("PORTS", |a, _| a.ports.clone().unwrap_or_default()),
+    // The longest and the rarest stand last, where they move nothing.
+    Column::wide("COMMAND", |a, _| a.command.clone().unwrap_or_default()),
     Column::new("REASON", |a, _| a.reason.clone().unwrap_or_default()),
 ];
 

@@ -1,7 +1,8 @@
-//! `linesman catalog`: start a catalog, clone the hub's, check one before it is pushed, say who signs it.
+//! `linesman catalog`: start a catalog, clone the hub's, check one before it is pushed, say whose keys push and who signs it.
 
 mod clone;
 mod init;
+mod key;
 mod lint;
 mod signer;
 
@@ -15,6 +16,9 @@ pub(super) enum Verb {
     Clone(clone::Args),
     /// Check a catalog: what would fail in a cluster, found before the push
     Lint(lint::Args),
+    /// By which SSH keys people read it and push
+    #[command(subcommand)]
+    Key(key::Verb),
     /// Whose signature the head has to carry
     #[command(subcommand)]
     Signer(signer::Verb),
@@ -25,6 +29,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Init(args) => init::run(&args),
         Verb::Clone(args) => clone::run(args).await,
         Verb::Lint(args) => lint::run(&args),
+        Verb::Key(verb) => key::run(verb).await,
         Verb::Signer(verb) => signer::run(verb).await,
     }
 }

@@ -26,6 +26,7 @@ use clap::ValueEnum;
 
 use super::output::{Format, document, emit};
 use crate::client::Client;
+use crate::clock::parse_rfc3339;
 use crate::wire::api::{AccessLevel, EngineKind, ToldCluster};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{ENGINE_IN_FORCE, Phase};
@@ -135,6 +136,31 @@ fn is_heard(cluster: &ToldCluster) -> bool {
     cluster.line.up || cluster.phase.known().is_some_and(heard)
 }
 
+/// Whether its agent is heard by HTTPS alone: there is no line, and a word came after its end. Where that was just now, the phase
+/// calls nobody away yet.
+fn is_heard_by_https(cluster: &ToldCluster) -> bool {
+    let at = |told: Option<&str>| told.and_then(parse_rfc3339);
+    let (ended, seen) = (
+        at(cluster.line.since.as_deref()),
+        at(cluster.last_seen.as_deref()),
+    );
+    let since = ended.is_none_or(|ended| seen.is_some_and(|seen| seen > ended));
+    !cluster.line.up && since && is_heard(cluster)
+}
+
+/// What a wait for the agent's word lacks: `lack`, and where there is no line, whether the agent hears of orders all the same.
+pub(super) fn awaits(cluster: &ToldCluster, lack: String) -> String {
+    if cluster.line.up {
+        return lack;
+    }
+    let down = format!("the line of cluster {} is down", cluster.name);
+    if is_heard_by_https(cluster) {
+        format!("{lack}; {down}, and its agent takes orders with its reports by HTTPS")
+    } else {
+        down
+    }
+}
+
 /// [`EngineKind`] as a flag's value.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Engine {
@@ -202,5 +228,34 @@ mod tests {
         }
         let later = || Word::Later("Hibernating".to_owned());
         assert_eq!([true, false].map(|up| heard(later(), up)), [true, false]);
+    }
+
+    /// H10: what was ordered was said to wait for the line, where the agent hears of it without one.
+    #[test]
+    fn a_wait_says_of_an_agent_that_is_heard_by_https_how_it_takes_orders() {
+        let said = |(up, phase): (bool, Phase), ended: Option<&str>, seen: Option<&str>| {
+            let mut cluster = wait::tests::cluster(phase, &[], Vec::new());
+            cluster.line.up = up;
+            cluster.line.since = ended.map(str::to_owned);
+            cluster.last_seen = seen.map(str::to_owned);
+            awaits(&cluster, "not yet".to_owned())
+        };
+        let end = Some("2026-01-01T00:00:00.000Z");
+        let behind = Some("2026-01-01T00:00:10.000Z");
+        let down = "the line of cluster eu1 is down";
+        let by_https = "not yet; the line of cluster eu1 is down, and its agent takes orders with its reports by HTTPS";
+        for (up, phase, ended, seen, expected) in [
+            (true, Phase::Healthy, end, behind, "not yet"),
+            (false, Phase::Healthy, end, behind, by_https),
+            // No line of it was seen.
+            (false, Phase::Joining, None, behind, by_https),
+            // The last word is the line's.
+            (false, Phase::Healthy, end, end, down),
+            (false, Phase::Offline, end, behind, down),
+            (false, Phase::Pending, None, None, down),
+        ] {
+            let found = said((up, phase), ended, seen);
+            assert_eq!(found, expected, "{phase:?} {ended:?} {seen:?}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::secret::Secret;
 
 mod files;
 
-pub(super) use files::{read_ca, read_code, read_proxy, read_token};
+pub(super) use files::{read_ca, read_code, read_proxy, read_roots, read_token};
 
 /// The flags of every verb that speaks to the hub.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -190,6 +190,16 @@ impl Connect {
     /// A client that may speak for the user.
     pub(super) async fn client(&self) -> Result<Client> {
         self.access().await?.user_client()
+    }
+
+    /// The same for a verb that waits for the hub: a session that is due is renewed with the first call, which waits as those behind
+    /// it do.
+    pub(super) fn patient_client(&self) -> Result<Client> {
+        let access = Access {
+            renewable: false,
+            ..self.found()?
+        };
+        access.user_client()
     }
 
     /// These flags as they were given. What the environment gave, it gives again.

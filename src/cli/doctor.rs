@@ -22,7 +22,9 @@ Examples:
 
 The cluster's agent is asked to look now (by an operator); without its line what the hub knew last is shown,
 and marked. Of each component three things are asked: whether it EXISTS, WORKS, and was seen at work lately
-(FRESH). Lines with 'fix' say what to do. Ends with 1 where a check fails.";
+(FRESH): a controller by its Lease, or else by what it answered; Argo CD's Redis by what controllers count of
+its answers. '-' = nothing tells of that, as of Argo CD's server: that it is available is all that is known.
+Lines with 'fix' say what to do. Ends with 1 where a check fails.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

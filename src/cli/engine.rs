@@ -29,6 +29,9 @@ pub(super) enum Verb {
 }
 
 const LIST: &str = "\
+VERIFIED says whether anything vouched for the manifest when it was imported: 'no' is a file without --sha256,
+'-' one that was imported before this was on record; -o wide says what vouched, and where it is from.
+
 Examples:
   linesman engine list
   linesman engine list -o wide      # with the images to copy into a registry of yours";
@@ -42,19 +45,37 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
-const COLUMNS: [Column<ToldBundle>; 7] = [
+const COLUMNS: [Column<ToldBundle>; 10] = [
     Column::new("ENGINE", |b, _| b.engine.to_string()),
     Column::new("VERSION", |b, _| b.version.clone()),
     Column::new("OBJECTS", |b, _| b.objects.to_string()),
     Column::new("IMPORTED", |b, now| ago(&b.imported_at, now)),
+    Column::new("VERIFIED", |b, _| verified(b).to_owned()),
     Column::new("DIGEST", |b, _| b.digest.to_string()),
     Column::wide("KUBERNETES", |b, _| {
         b.kubernetes
             .as_ref()
             .map_or_else(String::new, |k| format!("{k}+"))
     }),
+    Column::wide("VERIFIED BY", |b, _| {
+        let origin = b.origin.as_ref();
+        origin.map_or_else(String::new, |origin| origin.verified_by.clone())
+    }),
+    Column::wide("FROM", |b, _| {
+        let origin = b.origin.as_ref();
+        origin.map_or_else(String::new, |origin| origin.source.clone())
+    }),
     Column::wide("IMAGES", |b, _| b.images.join(" ")),
 ];
+
+/// Whether anything vouched for the manifest, as far as that is on record.
+fn verified(bundle: &ToldBundle) -> &'static str {
+    match &bundle.origin {
+        None => "-",
+        Some(origin) if origin.is_verified() => "yes",
+        Some(_) => "no",
+    }
+}
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {

@@ -92,7 +92,8 @@ fn next(error: &anyhow::Error) -> String {
             return of_system(error.kind()).to_owned();
         }
     }
-    "run it again with --log debug, which says more".to_owned()
+    // A word that fits everything helps nobody.
+    String::new()
 }
 
 /// A file that the command line names and that cannot be read: as wrong as one that holds something else. `doing` names it.
@@ -101,8 +102,8 @@ pub(super) fn unread(doing: &str, error: &io::Error) -> Failure {
     Failure::new(Code::Usage, format!("{doing}: {error}"), next)
 }
 
-/// What a person does about what the system refused; the error's text names the file.
-fn of_system(kind: io::ErrorKind) -> &'static str {
+/// What a person does about what the system refused, where that is known; the error's text names the file.
+pub(super) fn of_system(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::NotFound => "check how it is spelled, and that it is there",
         io::ErrorKind::PermissionDenied => "see whose it is and who may use it: ls -l",
@@ -111,7 +112,8 @@ fn of_system(kind: io::ErrorKind) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
         io::ErrorKind::ReadOnlyFilesystem => "name a place that can be written",
         io::ErrorKind::InvalidData => "give a text file in UTF-8",
-        _ => "run it again with --log debug, which says more",
+        io::ErrorKind::AlreadyExists => "choose another name: something else has this one",
+        _ => "",
     }
 }
 
@@ -215,14 +217,15 @@ mod tests {
         assert_eq!(code(&error.into()), Code::Denied);
     }
 
-    /// Every error says what to do next, those of the system, too.
+    /// Every error of the system says what to do next, where that is known.
     #[test]
     fn what_the_system_refuses_has_a_next_action() {
         for kind in [
             io::ErrorKind::NotFound,
             io::ErrorKind::PermissionDenied,
-            io::ErrorKind::Other,
+            io::ErrorKind::AlreadyExists,
         ] {
+            assert_ne!(of_system(kind), "", "{kind}");
             let error = Err::<(), _>(io::Error::from(kind))
                 .context("write adopt.yaml")
                 .unwrap_err();
@@ -236,7 +239,10 @@ mod tests {
                 (Code::Usage, of_system(kind))
             );
         }
-        assert!(!next(&anyhow::anyhow!("other")).is_empty());
+        let strange = io::Error::from(io::ErrorKind::Other);
+        for error in [anyhow::anyhow!("other"), strange.into()] {
+            assert_eq!(next(&error), "");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::cluster;
 use super::exit::{Code, Failure};
 use super::output::progress_line;
 use super::wait::{self, Found, Patience};
@@ -72,12 +73,8 @@ fn state(cluster: &ToldCluster, wish: &Wish<'_>) -> State {
     let mut told = cluster.conditions.iter();
     let told = told.find(|c| c.kind == wish.kind && wish.is_in(&c.message));
     let Some(told) = told else {
-        let name = &cluster.name;
-        return State::Waits(if cluster.line.up {
-            format!("cluster {name} has not begun yet")
-        } else {
-            format!("the line of cluster {name} is down")
-        });
+        let lack = format!("cluster {} has not begun yet", cluster.name);
+        return State::Waits(cluster::awaits(cluster, lack));
     };
     let text = told.message.clone();
     match (&told.status, told.reason.as_str()) {
@@ -142,6 +139,27 @@ mod tests {
                 says(Status::False.into(), "Returned", &text),
                 State::Undone(text.clone())
             );
+        }
+    }
+
+    /// H10: where a WebSocket is blocked there is no line, and the wish is carried out all the same.
+    #[test]
+    fn an_agent_that_is_heard_by_https_is_not_said_to_wait_for_its_line() {
+        let wish = Wish {
+            kind: ConditionType::AgentCurrent,
+            about: "b: ".to_owned(),
+            number: 4,
+            until: "",
+            undone: String::new(),
+        };
+        let by_https = "cluster eu1 has not begun yet; the line of cluster eu1 is down, and its agent takes orders with its \
+                        reports by HTTPS";
+        for (phase, lack) in [
+            (Phase::Healthy, by_https),
+            (Phase::Offline, "the line of cluster eu1 is down"),
+        ] {
+            let cluster = wait::tests::cluster(phase, &[], Vec::new());
+            assert_eq!(state(&cluster, &wish), State::Waits(lack.to_owned()));
         }
     }
 

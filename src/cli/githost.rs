@@ -24,7 +24,7 @@ pub(super) enum Verb {
     Show(ShowArgs),
     /// Trust a key that clusters met and do not know, or those of a known_hosts file
     AcceptHostKey(accept::Args),
-    /// Let the hub's own Git server show another key, without a fetch that fails
+    /// Let the hub's own Git server show another key, without a fetch of a cluster that fails
     RotateHostKey(rotate::Args),
     /// Let clusters forget an old key
     DropHostKey(drop::Args),

@@ -1,5 +1,6 @@
 //! `linesman grant`: who may reach which clusters' API as what.
 
+mod check;
 mod list;
 mod revoke;
 
@@ -10,10 +11,9 @@ use anyhow::Result;
 
 use super::connect::Connect;
 use super::duration;
-use super::exit::{Code, Failure};
-use super::output::{self, Column, Format, Output, document, emit, progress_line, rows_text};
+use super::output::{self, Column, Output, progress_line};
 use crate::client::{self, Client};
-use crate::wire::api::{ClusterChoice, GrantCheck, GrantView, NewGrant};
+use crate::wire::api::{ClusterChoice, GrantView, NewGrant};
 use crate::wire::id::ClusterName;
 
 #[derive(Debug, clap::Subcommand)]
@@ -25,7 +25,7 @@ pub(super) enum Verb {
     /// Take a grant back
     Revoke(revoke::Args),
     /// Say whether a user reaches a cluster, and which grant says so or why none does
-    Check(CheckArgs),
+    Check(check::Args),
 }
 
 const ADD: &str = "\
@@ -119,34 +119,6 @@ impl ClusterArgs {
     }
 }
 
-const CHECK: &str = "\
-Ends with 0 where the user gets through, with 4 where not.
-
-Examples:
-  linesman grant check ada eu1
-  linesman grant check ada eu1 --method DELETE --path /api/v1/namespaces/shop/pods/web-0";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = CHECK)]
-pub(super) struct CheckArgs {
-    /// The user's name
-    user: String,
-    /// The cluster's name
-    cluster: ClusterName,
-    /// A path of the Kubernetes API: whether this very request would pass
-    #[arg(long, value_name = "PATH")]
-    path: Option<String>,
-    /// The request's method
-    #[arg(long, value_name = "METHOD", default_value = "GET", requires = "path")]
-    method: String,
-    #[command(flatten)]
-    acting: ActAsArgs,
-    #[command(flatten)]
-    connect: Connect,
-    #[command(flatten)]
-    output: Output,
-}
-
 const COLUMNS: [Column<GrantView>; 10] = [
     Column::new("ID", |g, _| g.id.clone()),
     Column::new("SUBJECT", |g, _| g.subject.clone()),
@@ -165,7 +137,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
         Verb::Add(args) => add(*args).await,
         Verb::List(args) => list::run(args).await,
         Verb::Revoke(args) => revoke::run(args).await,
-        Verb::Check(args) => check(args).await,
+        Verb::Check(args) => check::run(args).await,
     }
 }
 
@@ -265,91 +237,6 @@ async fn in_vain(client: &Client, grant: &GrantView) -> Vec<String> {
         ));
     }
     warnings
-}
-
-async fn check(args: CheckArgs) -> Result<()> {
-    let client = args.connect.client().await?;
-    let request = args
-        .path
-        .as_deref()
-        .map(|path| (args.method.as_str(), path));
-    let names: Vec<String> = args.acting.names().into_iter().collect();
-    let act_as = (!names.is_empty()).then(|| names.join(","));
-    let answer = client
-        .check_grant(&args.user, &args.cluster, request, act_as)
-        .await?;
-    emit(&match args.output.output {
-        Format::Json | Format::Yaml => document(args.output.output, &answer)?,
-        Format::Name => format!("{}\n", if answer.allowed { "yes" } else { "no" }),
-        Format::Table | Format::Wide => explained(&answer),
-    })?;
-    let (cluster, access) = (&answer.cluster, answer.access.as_deref());
-    let acts_in = answer.acts_in.iter();
-    let groups = acts_in.filter_map(|group| {
-        let group = group.strip_prefix("linesman:")?;
-        unbound(group).or_else(|| above(group, cluster, access))
-    });
-    for warning in groups {
-        progress_line(&format!("warning: {warning}"));
-    }
-    if answer.allowed {
-        return Ok(());
-    }
-    let next = if answer.next.is_empty() {
-        // A hub of before.
-        "ask a hub admin for a grant".to_owned()
-    } else {
-        answer.next
-    };
-    Err(Failure::new(
-        Code::Denied,
-        format!("{} does not get through: {}", answer.user, answer.reason),
-        next,
-    )
-    .into())
-}
-
-fn explained(answer: &GrantCheck) -> String {
-    let verdict = if answer.allowed { "yes" } else { "no" };
-    let facts = [
-        ("allowed", format!("{verdict}, {}", answer.reason)),
-        ("in groups", in_groups(answer)),
-        ("acts as", answer.acts_as.clone().unwrap_or_default()),
-        ("acts in", answer.acts_in.join(", ")),
-    ];
-    let facts = facts
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(key, value)| vec![key.to_owned(), value]);
-    let mut text = rows_text(None, facts);
-    if !answer.opinions.is_empty() {
-        let header = ["GRANT", "SUBJECT", "CLUSTERS", "GROUPS", "LIMITS", "SAYS"];
-        let rows = answer.opinions.iter().map(|o| {
-            let says = if o.says {
-                "yes".to_owned()
-            } else {
-                format!("no: {}", o.why)
-            };
-            vec![
-                o.grant.id.clone(),
-                o.grant.subject.clone(),
-                clusters(&o.grant.clusters),
-                joined(&o.grant.groups),
-                limits(&o.grant),
-                says,
-            ]
-        });
-        text += "\n";
-        text += &rows_text(Some(header.map(str::to_owned).to_vec()), rows);
-    }
-    text
-}
-
-fn in_groups(answer: &GrantCheck) -> String {
-    match &answer.groups_lapsed {
-        Some(why) => format!("none: {why}"),
-        None => answer.user_groups.join(", "),
-    }
 }
 
 fn clusters(choice: &ClusterChoice) -> String {

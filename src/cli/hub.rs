@@ -23,6 +23,7 @@ mod audit;
 mod banner;
 mod config;
 pub(super) mod database;
+mod grants;
 mod notify;
 mod oidc;
 mod requests;
@@ -33,6 +34,7 @@ use audit::AuditArgs;
 use banner::banner;
 use config::config;
 use database::DatabaseArgs;
+use grants::GrantArgs;
 use notify::NotifyArgs;
 use oidc::OidcArgs;
 use requests::RequestArgs;
@@ -172,6 +174,8 @@ pub struct Args {
     )]
     #[arg(default_value = "auto")]
     identity_recovery: IdentityRecovery,
+    #[command(flatten)]
+    grants: GrantArgs,
     #[command(flatten)]
     audit: AuditArgs,
     #[command(flatten)]

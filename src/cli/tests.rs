@@ -226,7 +226,7 @@ A flag that may come from a variable names it (`Or LINESMAN_…`). The flag coun
 
 | variable | what for |
 |---|---|
-| `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` | the proxy of each HTTPS connection that the verbs and the hub make: to the hub, for `engine import`, to the identity provider, for `--audit-webhook`, `--notify-url` and `--notify-slack-url-file`. In small letters they count, too. An agent goes by `cluster add --https-proxy` and `--no-proxy` alone |
+| `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` | the proxy of each HTTPS connection that the verbs and the hub make: to the hub, for `engine import`, to the identity provider, for `--audit-webhook`, `--notify-url` and `--notify-slack-url-file`. In small letters they count, too. An agent goes by `cluster add --https-proxy` and `--no-proxy`, and where these name no proxy by `HTTPS_PROXY` and `NO_PROXY` of its Pod |
 | `SSL_CERT_FILE`, `SSL_CERT_DIR` | where the system's roots are, for all that is given no CA |
 | `XDG_STATE_HOME`, `HOME` | where `login` keeps sessions and `catalog clone` its keys: `$XDG_STATE_HOME/linesman`, else `~/.local/state/linesman` |
 | `KUBECONFIG` | `kubeconfig --merge` writes into the first file that it names, else into `~/.kube/config`; an agent outside a cluster reaches that by it |

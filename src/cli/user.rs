@@ -87,6 +87,9 @@ pub(super) struct SetArgs {
 }
 
 const LIST: &str = "\
+A role that a group of the identity provider gives (--oidc-role of the hub) stands with that group; 'not in
+force' is one whose user the provider was not heard on for too long: it counts again from the next login on.
+
 Examples:
   linesman user list -o wide      # also whom an identity provider vouches for";
 
@@ -123,13 +126,22 @@ pub(super) struct LoginCodeArgs {
 
 const COLUMNS: [Column<UserView>; 5] = [
     Column::new("NAME", |u, _| u.name.clone()),
-    Column::new("ROLES", |u, _| u.roles.join(",")),
+    Column::new("ROLES", |u, _| roles(u).join(",")),
     Column::new("GROUPS", |u, _| u.groups.join(",")),
     Column::new("TOKENS", |u, _| u.tokens.to_string()),
     Column::wide("FROM", |u, _| {
         u.provider.clone().unwrap_or_else(|| "local".to_owned())
     }),
 ];
+
+/// The user's own, and those of groups with what gives them.
+fn roles(user: &UserView) -> Vec<String> {
+    let given = user.roles_by_group.iter().map(|given| {
+        let lapsed = if given.in_force { "" } else { ", not in force" };
+        format!("{} (by {}{lapsed})", given.role, given.group)
+    });
+    user.roles.iter().cloned().chain(given).collect()
+}
 
 pub(super) async fn run(verb: Verb) -> Result<()> {
     match verb {

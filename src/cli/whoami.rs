@@ -36,7 +36,9 @@ pub(super) async fn run(args: Args) -> Result<()> {
                     "groups",
                     match me.groups_lapsed {
                         None => me.groups.join(", "),
-                        Some(why) => format!("none: {why}; run: linesman login HUB"),
+                        Some(why) => {
+                            format!("none: {why}; run: linesman login {}", client.hub())
+                        }
                     },
                 ),
                 (

@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH};
 use super::{Call, Client, Error, TIMEOUT};
 use crate::wire::api::{
     ApiTokenAnswer, ApiTokenView, GrantCheck, GrantView, LoginCode, NewApiToken, NewGrant, NewUser,
-    UserChange, UserView,
+    SshKeyView, UserChange, UserView,
 };
 use crate::wire::id::ClusterName;
 
@@ -140,12 +140,22 @@ impl Client {
 
     /// Of one user, of all (`*`), or the caller's own.
     pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<ApiTokenView>, Error> {
-        let filter: Vec<_> = user
-            .map(|name| ("user", name.to_owned()))
-            .into_iter()
-            .collect();
-        self.list("list tokens", &["v1", "api-tokens"], &filter, usize::MAX)
+        let path = ["v1", "api-tokens"];
+        self.list("list tokens", &path, &of_user(user), usize::MAX)
             .await
+    }
+
+    /// The same of the SSH keys for the catalog.
+    pub async fn ssh_keys(&self, user: Option<&str>) -> Result<Vec<SshKeyView>, Error> {
+        let path = ["v1", "catalog", "ssh-keys"];
+        self.list("list SSH keys", &path, &of_user(user), usize::MAX)
+            .await
+    }
+
+    /// By its id. The caller's own, anyone's for admins.
+    pub async fn remove_ssh_key(&self, id: &str) -> Result<(), Error> {
+        let path = ["v1", "catalog", "ssh-keys", id];
+        self.delete("take the SSH key away", &path, None).await
     }
 
     /// One in force, the caller's own; anyone's for admins.
@@ -190,4 +200,10 @@ impl Client {
         };
         self.send(call).await.map(drop)
     }
+}
+
+fn of_user(user: Option<&str>) -> Vec<(&'static str, String)> {
+    user.map(|name| ("user", name.to_owned()))
+        .into_iter()
+        .collect()
 }

@@ -17,6 +17,10 @@ pub struct AuditFilter {
     pub cluster: Option<ClusterName>,
     /// `allow` or `deny`.
     pub verdict: Option<String>,
+    /// One of these, `kube.exec` or `kube.*`; none = all.
+    pub actions: Vec<String>,
+    /// Of Kubernetes requests.
+    pub namespace: Option<String>,
     /// A request's id.
     pub request: Option<String>,
     /// RFC 3339.
@@ -44,10 +48,13 @@ impl AuditPlace {
 
 impl AuditFilter {
     fn query(&self) -> Vec<(&'static str, String)> {
+        let actions = (!self.actions.is_empty()).then(|| self.actions.join(","));
         [
             ("user", self.user.clone()),
             ("cluster", self.cluster.as_ref().map(ToString::to_string)),
             ("verdict", self.verdict.clone()),
+            ("action", actions),
+            ("namespace", self.namespace.clone()),
             ("request", self.request.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),

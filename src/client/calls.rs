@@ -7,11 +7,12 @@ use serde::de::DeserializeOwned;
 use super::{Call, Client, Error, TIMEOUT, UPLOAD_TIMEOUT, json_headers};
 use crate::wire::api::{
     AcceptRequest, Acceptance, AgentCopyRequest, AgentCopyView, AgentImageRequest, AgentImageView,
-    CatalogView, Check, Diagnosis, DropSigner, EngineKind, EngineRequest, EngineView, GitRoute,
-    GitRouteRequest, HealCloseRequest, HubInfo, LabelsRequest, LabelsView, LiftRequest, LineDetail,
-    NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest, Policy, RegistryRequest,
-    RegistryView, Revocation, RevokeRequest, RotateRequest, RotateWish, SignersView, ToldAdoption,
-    ToldBundle, ToldCluster, ToldGitRoute, ToldHeal, UnknownAgentView, WhoAmI,
+    BundleOrigin, CatalogView, Check, Diagnosis, DropSigner, EngineKind, EngineRequest, EngineView,
+    GitRoute, GitRouteRequest, HealCloseRequest, HubInfo, LabelsRequest, LabelsView, LiftRequest,
+    LineDetail, NewCluster, NewJoinToken, NewSigner, NewSshKey, Page, PauseRequest, Policy,
+    RegistryRequest, RegistryView, Revocation, RevokeRequest, RotateRequest, RotateWish,
+    SignersView, ToldAdoption, ToldBundle, ToldCluster, ToldGitRoute, ToldHeal, UnknownAgentView,
+    WhoAmI,
 };
 use crate::wire::id::{ClusterName, Digest};
 
@@ -20,6 +21,8 @@ use crate::wire::id::{ClusterName, Digest};
 pub struct WantedBundle {
     pub release: Option<(EngineKind, String)>,
     pub components: Vec<String>,
+    /// For the hub's record.
+    pub origin: Option<BundleOrigin>,
 }
 
 impl WantedBundle {
@@ -31,6 +34,10 @@ impl WantedBundle {
         }
         if !self.components.is_empty() {
             query.push(("components", self.components.join(",")));
+        }
+        if let Some(origin) = &self.origin {
+            query.push(("source", origin.source.clone()));
+            query.push(("verifiedBy", origin.verified_by.clone()));
         }
         query
     }
@@ -355,6 +362,13 @@ impl Client {
     pub async fn checks(&self) -> Result<Vec<Check>, Error> {
         self.get("ask the hub for its checks", &["v1", "hub", "checks"], &[])
             .await
+    }
+
+    /// Has the hub send a test to each receiver of notices; what became of each.
+    pub async fn test_notices(&self) -> Result<Vec<Check>, Error> {
+        let path = ["v1", "hub", "notices", "test"];
+        let nothing = serde_json::Map::new();
+        self.write("send a test notice", &path, &nothing).await
     }
 
     /// Each component of a cluster, as its agent sees it now.

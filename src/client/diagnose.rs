@@ -14,6 +14,8 @@ pub enum Cause {
     UntrustedIssuer,
     /// The certificate's issuer is not the one that was named for this hub.
     OtherIssuer,
+    /// The certificate is a CA's own, which no client takes as a server's.
+    CaAsServer,
     /// Another certificate error: expired, wrong name.
     Certificate(String),
     Tls(String),
@@ -31,6 +33,9 @@ impl fmt::Display for Cause {
             Self::UntrustedIssuer => f.write_str("the hub's certificate comes from an unknown CA"),
             Self::OtherIssuer => f.write_str(
                 "the hub's certificate does not come from the CA that was given for it (--ca, LINESMAN_CA_FILE, or at the login)",
+            ),
+            Self::CaAsServer => f.write_str(
+                "the hub's certificate is not accepted: it is a CA's own, and nobody takes that as a server's",
             ),
             Self::Certificate(text) => write!(f, "the hub's certificate is not accepted: {text}"),
             Self::Tls(text) => write!(f, "no TLS session with the hub: {text}"),
@@ -54,6 +59,7 @@ impl Cause {
             Self::Dns(_)
             | Self::UntrustedIssuer
             | Self::OtherIssuer
+            | Self::CaAsServer
             | Self::Certificate(_)
             | Self::Tls(_)
             | Self::Proxy(_) => mend,
@@ -76,6 +82,11 @@ impl Cause {
                     "give the CA of {hub} itself with --ca FILE: the hub keeps it in <data>/ca.crt"
                 )
             }
+            Self::CaAsServer => {
+                "have a certificate with basicConstraints=CA:FALSE made for the hub's --tls-cert, or start it without, so that it \
+                 makes its own"
+                    .to_owned()
+            }
             Self::Certificate(_) => {
                 format!(
                     "use the name that the hub's certificate is for, or start the hub with --url {hub}"
@@ -92,9 +103,11 @@ impl Cause {
             Self::Dns(_) | Self::Refused(_) | Self::Timeout | Self::Proxy(_) | Self::Lost(_) => {
                 true
             }
-            Self::UntrustedIssuer | Self::OtherIssuer | Self::Certificate(_) | Self::Tls(_) => {
-                false
-            }
+            Self::UntrustedIssuer
+            | Self::OtherIssuer
+            | Self::CaAsServer
+            | Self::Certificate(_)
+            | Self::Tls(_) => false,
         }
     }
 
@@ -114,6 +127,7 @@ impl Cause {
             Self::Timeout
             | Self::UntrustedIssuer
             | Self::OtherIssuer
+            | Self::CaAsServer
             | Self::Certificate(_)
             | Self::Tls(_)
             | Self::Proxy(_)
@@ -166,6 +180,11 @@ fn certificate(error: &rustls::Error) -> Cause {
             if e.to_string().contains("UnknownIssuer") =>
         {
             Cause::UntrustedIssuer
+        }
+        Error::InvalidCertificate(CertificateError::Other(e))
+            if e.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            Cause::CaAsServer
         }
         Error::InvalidCertificate(e) => Cause::Certificate(e.to_string()),
         e => Cause::Tls(e.to_string()),

@@ -9,7 +9,7 @@ use crate::wire::api::Problem;
 pub enum Error {
     #[error("'{url}' is not a hub address: {reason}")]
     Address { url: String, reason: String },
-    #[error("read the hub's CA certificate: {0}")]
+    #[error("read the CA certificate: {0}")]
     Ca(String),
     #[error("set up TLS: {0}")]
     Tls(String),

@@ -48,14 +48,19 @@ pub fn http(ca: Option<&str>) -> Result<reqwest::Client, Error> {
         .proxy(proxy::of_environment())
         .redirect(reqwest::redirect::Policy::none());
     if let Some(pem) = ca {
-        let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-            .map_err(|e| Error::Ca(diagnose::root(&e)))?;
-        if roots.is_empty() {
-            return Err(Error::Ca("it holds no certificate".to_owned()));
-        }
-        builder = builder.tls_certs_only(roots);
+        builder = builder.tls_certs_only(roots(pem)?);
     }
     builder.build().map_err(|e| Error::Tls(diagnose::root(&e)))
+}
+
+/// The certificates in a PEM file; one without any is an error.
+pub fn roots(pem: &str) -> Result<Vec<reqwest::Certificate>, Error> {
+    let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes());
+    let roots = roots.map_err(|e| Error::Ca(diagnose::root(&e)))?;
+    if roots.is_empty() {
+        return Err(Error::Ca("it holds no certificate".to_owned()));
+    }
+    Ok(roots)
 }
 
 pub(super) fn authorization(token: &Secret<String>) -> Option<HeaderValue> {

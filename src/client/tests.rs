@@ -50,6 +50,10 @@ fn a_refusal_of_the_hub_keeps_its_next_action() {
     let error = client.refusal("list clusters", StatusCode::UNAUTHORIZED, body);
     assert_eq!(error.to_string(), "list clusters: no token");
     assert_eq!(error.next(), "log in");
+    // What has to be filled in and is known is filled in.
+    let ended = String::from_utf8_lossy(body).replace("log in", "run: linesman login HUB");
+    let error = client.refusal("list clusters", StatusCode::UNAUTHORIZED, ended.as_bytes());
+    assert_eq!(error.next(), "run: linesman login https://hub");
     let error = client.refusal(
         "list clusters",
         StatusCode::BAD_GATEWAY,

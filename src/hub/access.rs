@@ -14,7 +14,7 @@ pub use crate::assertion::Mode;
 mod acting;
 mod grant;
 
-pub use grant::{Asker, Clusters, Grant, No, Place, Subject, SubjectError, named};
+pub use grant::{Asker, Clusters, Grant, GrantRules, No, Place, Subject, SubjectError, named};
 
 /// The most groups that one request carries; the agent's gate holds the same limit.
 pub const MAX_GROUPS: usize = 32;

@@ -8,8 +8,10 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, OriginalUri, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
+use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{Extensions, HeaderName, HeaderValue, Method};
+use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -39,6 +41,7 @@ pub mod openapi;
 pub mod precondition;
 pub mod problem;
 mod silence;
+pub mod strangers;
 pub mod tunnel;
 pub mod unknown;
 pub mod users;
@@ -211,12 +214,7 @@ impl FromRequestParts<Arc<Hub>> for Caller {
         let user = auth::user(hub, &parts.headers).await?;
         known(&parts.extensions);
         patience::judged();
-        Ok(Self {
-            user,
-            request_id: request_id(parts),
-            remote: remote(parts),
-            recorded: Mutex::default(),
-        })
+        Ok(Self::new(user, parts))
     }
 }
 
@@ -244,6 +242,15 @@ pub(crate) fn remote(parts: &Parts) -> String {
 }
 
 impl Caller {
+    fn new(user: User, parts: &Parts) -> Self {
+        Self {
+            user,
+            request_id: request_id(parts),
+            remote: remote(parts),
+            recorded: Mutex::default(),
+        }
+    }
+
     pub(crate) fn entry(&self, action: &str, cluster: Option<&str>, target: &str) -> Entry {
         Entry {
             actor: format!("user:{}", self.user.name),
@@ -262,16 +269,34 @@ impl Caller {
             return Ok(());
         }
         let reason = format!("{} lacks the role {}", self.user.name, role.as_str());
-        let entry = Entry {
-            reason: Some(reason.clone()),
-            ..self.entry(action, None, "")
-        };
-        hub.audit.denied(entry).await?;
+        self.denied(hub, action, &reason).await?;
         let (reason, next) = match self.user.lapsed {
             None => (reason, "ask a hub admin for the role"),
             Some(why) => (format!("{reason}; {why}"), auth::LOG_IN),
         };
         Err(Problem::new(Slug::NotAllowed, reason, next))
+    }
+
+    /// Refuses, on record, a token with scopes that is no admin's: what it makes could do more than it, and would outlive it.
+    pub async fn unscoped(&self, hub: &Hub, action: &str) -> Result<(), Problem> {
+        if !self.user.scoped || self.user.is(Role::Admin) {
+            return Ok(());
+        }
+        let reason = format!("the token of {} has scopes", self.user.name);
+        self.denied(hub, action, &reason).await?;
+        Err(Problem::new(
+            Slug::NotAllowed,
+            format!("{reason}, and makes neither tokens nor keys"),
+            "run: linesman login HUB; or use a token without scopes",
+        ))
+    }
+
+    async fn denied(&self, hub: &Hub, action: &str, reason: &str) -> Result<(), Problem> {
+        let entry = Entry {
+            reason: Some(reason.to_owned()),
+            ..self.entry(action, None, "")
+        };
+        Ok(hub.audit.denied(entry).await?)
     }
 
     /// Puts a change on record before it is made; a change that cannot be recorded is not made.
@@ -327,51 +352,56 @@ impl<T: DeserializeOwned> axum::extract::FromRequest<Arc<Hub>> for UserBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _hub: &Arc<Hub>) -> Result<Self, Problem> {
-        let bytes = body(request.into_body(), MAX_BODY).await?;
-        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        serde_json::from_slice(text).map(Self).map_err(|error| {
-            let text = error.to_string();
-            let (slug, next) = if text.starts_with("unknown field") {
-                (
-                    Slug::UnknownField,
-                    "remove the field; /openapi.json lists those there are",
-                )
-            } else {
-                (Slug::BadRequest, "see /openapi.json for the body's shape")
-            };
-            Problem::new(slug, format!("the body: {text}"), next)
-        })
+        read_json(&body(request.into_body(), MAX_BODY).await?).map(Self)
     }
 }
 
-/// Reads a whole body of at most `max` bytes, while it comes: whoever sends it has not said who they are yet.
-pub(crate) async fn body(body: axum::body::Body, max: usize) -> Result<bytes::Bytes, Problem> {
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let text: &[u8] = if bytes.is_empty() { b"{}" } else { bytes };
+    serde_json::from_slice(text).map_err(|error| {
+        let text = error.to_string();
+        let (slug, next) = if text.starts_with("unknown field") {
+            (
+                Slug::UnknownField,
+                "remove the field; /openapi.json lists those there are",
+            )
+        } else {
+            (Slug::BadRequest, "see /openapi.json for the body's shape")
+        };
+        Problem::new(slug, format!("the body: {text}"), next)
+    })
+}
+
+/// Reads a whole body of at most `max` bytes, while it comes. That of somebody who is not known yet is read by
+/// [`strangers::Strangers::read`].
+pub(crate) async fn body(body: axum::body::Body, max: usize) -> Result<Bytes, Problem> {
     let slow = u64::try_from(max / SLOWEST).unwrap_or(u64::MAX);
     let limit = BODY.saturating_add(Duration::from_secs(slow));
-    let read = tokio::time::timeout(limit, axum::body::to_bytes(body, max)).await;
-    let read = read.map_err(|_| {
+    let read = tokio::time::timeout(limit, whole(body, max)).await;
+    read.map_err(|_| {
         let text = format!("the body did not come within {} s", limit.as_secs());
         Problem::new(Slug::BadRequest, text, "send it again")
-    })?;
-    read.map_err(|error| {
-        let mut cause: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(e) = cause {
-            if e.is::<http_body_util::LengthLimitError>() {
-                return Problem::new(
-                    Slug::BodyTooLarge,
-                    format!("the body has more than {max} bytes"),
-                    "send less",
-                )
-                .with("limit", &max);
-            }
-            cause = e.source();
+    })?
+}
+
+/// Each piece is copied: it may be one byte, and would keep all that was read with it.
+async fn whole(mut body: axum::body::Body, max: usize) -> Result<Bytes, Problem> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| {
+            let text = "the body ended before it was complete";
+            Problem::new(Slug::BadRequest, text, "send it again")
+        })?;
+        let Ok(piece) = frame.into_data() else {
+            continue;
+        };
+        if piece.len() > max - whole.len() {
+            let text = format!("the body has more than {max} bytes");
+            return Err(Problem::new(Slug::BodyTooLarge, text, "send less").with("limit", &max));
         }
-        Problem::new(
-            Slug::BadRequest,
-            "the body ended before it was complete",
-            "send it again",
-        )
-    })
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
 }
 
 #[cfg(test)]

@@ -111,11 +111,20 @@ fn by_line(url: &str, hosts: &str) -> (String, String) {
     (line.to_string(), both.expect(HOLDS))
 }
 
-/// Where a new cluster will read the catalog, as far as that is decided.
+/// Where a new cluster will read the catalog, as far as that is decided: what the hub commits for it is turned when its way is another.
 pub fn source(hub: &Hub, route: GitRoute) -> String {
-    match route {
-        GitRoute::Line => by_line(&hub.catalog.url, &hub.git_keys.known_hosts()).0,
-        GitRoute::Auto | GitRoute::Direct => hub.catalog.url.clone(),
+    let via = match route {
+        GitRoute::Line => Via::Line,
+        GitRoute::Auto | GitRoute::Direct => Via::Direct,
+    };
+    url(hub, via)
+}
+
+/// The catalog's URL for who takes this way.
+pub fn url(hub: &Hub, via: Via) -> String {
+    match via {
+        Via::Line => by_line(&hub.catalog.url, &hub.git_keys.known_hosts()).0,
+        Via::Direct => hub.catalog.url.clone(),
     }
 }
 

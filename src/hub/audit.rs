@@ -42,7 +42,17 @@ pub enum Durability {
     Fsync,
 }
 
-/// What is recorded of one request or event. Never holds a body, a token or a key.
+/// What is recorded of a command that somebody runs in a container: its arguments may hold what is secret.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Commands {
+    /// All of it.
+    #[default]
+    On,
+    /// In which container.
+    Off,
+}
+
+/// What is recorded of one request or event. Never holds a body, nor a token or key of the hub's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
     /// `user:admin`, `agent:eu1`, `hub`, `anyone`; `linesman audit list --user` knows these kinds.
@@ -54,6 +64,12 @@ pub struct Entry {
     pub cluster: Option<String>,
     /// What it was done to, such as the request's path.
     pub target: String,
+    /// Of `kube.exec` and `kube.attach`, where the query names it.
+    pub container: Option<String>,
+    /// Of `kube.exec`: the command with its arguments, as a shell would take it.
+    pub command: Option<String>,
+    /// Of `kube.portforward`, where the query names them: `8080,5432`.
+    pub ports: Option<String>,
     pub request_id: String,
     pub verdict: Verdict,
     pub reason: Option<String>,
@@ -84,6 +100,8 @@ pub struct Audit {
 pub struct Opened {
     entry: Arc<Entry>,
     seq: i64,
+    /// How often the database had lost records by then: one that it loses later may give its number to another.
+    losses: usize,
     since: Instant,
     exit: Option<i32>,
     place: Option<OwnedPermit<Command>>,
@@ -111,6 +129,7 @@ type Done<T> = oneshot::Sender<Result<T, StoreError>>;
 struct Closing {
     entry: Arc<Entry>,
     opened: i64,
+    losses: usize,
     reason: Option<Cow<'static, str>>,
     code: Option<u16>,
     exit: Option<i32>,
@@ -272,6 +291,7 @@ impl Opened {
             place.send(Command::Close(Closing {
                 entry: self.entry.clone(),
                 opened: self.seq,
+                losses: self.losses,
                 reason,
                 code,
                 exit: self.exit,

@@ -18,8 +18,11 @@ mod signature;
 mod word;
 
 pub use role::{Role, Scope};
-pub use signature::{agent, signed_by};
-pub use word::{LOG_IN, Lapsed, groups, lapsed, roles, vouched_until};
+pub use signature::{agent, is_signed, signed_by};
+pub use word::{
+    LOG_IN, Lapsed, groups, lapsed, roles, roles_given, roles_on_record, vouched_until,
+    vouched_within,
+};
 
 /// Who a request comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use crate::wire::id::ClusterName;
 use crate::yaml;
 
 pub mod copy;
+pub mod url;
 
 /// The catalog a platform team starts from; it is also what a new hub commits first.
 #[derive(RustEmbed)]
@@ -140,32 +141,39 @@ pub enum Unsuited {
 /// Whether an engine can follow what is below `path`: manifests, and among them none of the other engine's own kinds,
 /// which would be applied and do nothing.
 pub fn suits(files: &Files, path: &str, engine: EngineKind) -> Result<(), Unsuited> {
-    let below = format!("{}/", path.trim_matches('/'));
     let mut manifests = 0_usize;
-    for (file, content) in files.iter().filter(|(file, _)| file.starts_with(&below)) {
-        let ending = Path::new(file).extension();
-        if !ending.is_some_and(|ending| ending == "yaml" || ending == "yml") {
+    for (file, document) in documents(files, path) {
+        let Some(version) = document.get("apiVersion").and_then(Value::as_str) else {
             continue;
-        }
-        // What cannot be read says nothing of an engine; applying it is its own story.
-        let text = String::from_utf8_lossy(content);
-        for document in yaml::documents(&text).unwrap_or_default() {
-            let version = document.get("apiVersion").and_then(Value::as_str);
-            let Some(version) = version else { continue };
-            manifests += 1;
-            let kind = document.get("kind").and_then(Value::as_str);
-            if speaks_for(version, kind.unwrap_or_default()).is_some_and(|of| of != engine) {
-                return Err(Unsuited::Other {
-                    file: file.clone(),
-                    other: engine.other(),
-                });
-            }
+        };
+        manifests += 1;
+        let kind = document.get("kind").and_then(Value::as_str);
+        if speaks_for(version, kind.unwrap_or_default()).is_some_and(|of| of != engine) {
+            return Err(Unsuited::Other {
+                file: file.clone(),
+                other: engine.other(),
+            });
         }
     }
     if manifests == 0 {
         return Err(Unsuited::Empty);
     }
     Ok(())
+}
+
+/// What the manifests below `path` hold. What cannot be read says nothing of an engine; applying it is its own story.
+fn documents<'a>(files: &'a Files, path: &str) -> impl Iterator<Item = (&'a String, Value)> {
+    let below = format!("{}/", path.trim_matches('/'));
+    let is_manifest = move |file: &str| {
+        let ending = Path::new(file).extension();
+        file.starts_with(&below) && ending.is_some_and(|e| e == "yaml" || e == "yml")
+    };
+    let manifests = files.iter().filter(move |(file, _)| is_manifest(file));
+    manifests.flat_map(|(file, content)| {
+        let text = String::from_utf8_lossy(content);
+        let all = yaml::documents(&text).unwrap_or_default();
+        all.into_iter().map(move |document| (file, document))
+    })
 }
 
 /// The engine whose own kind it is. Argo's Rollouts and Workflows are of the same group, and go with either.

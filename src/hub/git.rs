@@ -19,8 +19,8 @@ mod read;
 
 pub use locks::{Lock, locks, unlock};
 pub use read::{
-    Changed, Made, authors, below, changed, contains, files, has_directory, has_same, head, held,
-    includes, is_as, names, signed_head,
+    Changed, Made, authors, below, branches, changed, contains, files, has_directory, has_same,
+    head, held, includes, is_as, just_so, may_have, names, signed_head,
 };
 
 /// Paths (relative, `/`) and contents.
@@ -73,17 +73,7 @@ pub enum Others {
 pub async fn ensure(repo: &Path, template: &Files, others: Others) -> Result<()> {
     let (repo, files) = (repo.to_owned(), template.clone());
     blocking(move || {
-        trust_owner();
-        locks::clear(&repo, others);
-        let mut options = RepositoryInitOptions::new();
-        options
-            .bare(true)
-            .mkpath(true)
-            .external_template(false)
-            .initial_head(BRANCH);
-        let at = || format!("catalog repository {}", repo.display());
-        Repository::init_opts(&repo, &options).with_context(at)?;
-        let git = open(&repo)?;
+        let git = opened(&repo, others)?;
         if tip(&git, BRANCH)?.is_none() {
             let change = Change {
                 files,
@@ -92,11 +82,53 @@ pub async fn ensure(repo: &Path, template: &Files, others: Others) -> Result<()>
                 author: Author::hub(),
                 message: "Start the catalog".to_owned(),
             };
-            commit_once(&git, BRANCH, &change, None)?;
+            commit_once(&git, BRANCH, &change, |_| true)?;
         }
         Ok(())
     })
     .await
+}
+
+/// The same of one that was made before, in whose place no other is made; false = it is not there, or has no commit.
+pub async fn reopen(repo: &Path, others: Others) -> Result<bool> {
+    let repo = repo.to_owned();
+    blocking(move || {
+        let is_there = match std::fs::read_dir(&repo) {
+            Ok(mut found) => found.next().is_some(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error).with_context(|| format!("look at {}", repo.display())),
+        };
+        // Nothing is put where a clone is to go.
+        Ok(is_there && tip(&opened(&repo, others)?, BRANCH)?.is_some())
+    })
+    .await
+}
+
+/// Whether the repository's own configuration says that the branch is meant to be where it is: `linesman.head`.
+pub async fn is_meant(repo: &Path, branch: &str) -> Result<bool> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        let meant = git.config()?.get_string("linesman.head");
+        let head = tip(&git, &branch)?.map(|commit| commit.id().to_string());
+        Ok(head.is_some_and(|head| meant.is_ok_and(|meant| meant == head)))
+    })
+    .await
+}
+
+/// A bare repository, what was left half-made finished, and without the locks of a dead process.
+fn opened(repo: &Path, others: Others) -> Result<Repository> {
+    trust_owner();
+    locks::clear(repo, others);
+    let mut options = RepositoryInitOptions::new();
+    options
+        .bare(true)
+        .mkpath(true)
+        .external_template(false)
+        .initial_head(BRANCH);
+    let at = || format!("catalog repository {}", repo.display());
+    Repository::init_opts(repo, &options).with_context(at)?;
+    open(repo)
 }
 
 /// Commits on top of the branch as it is now; `None` where nothing changes. Answers the new commit's id.
@@ -111,12 +143,46 @@ pub async fn commit_over(
     change: Change,
     over: Option<&str>,
 ) -> Result<Option<String>> {
-    let (repo, branch) = (repo.to_owned(), branch.to_owned());
     let over = over.map(PathBuf::from);
+    commit_while(repo, branch, change, move |tree| {
+        let there = |over: &Path| tree.is_some_and(|tree| blob_at(tree, over).is_some());
+        over.as_deref().is_none_or(there)
+    })
+    .await
+}
+
+/// The same, where the branch then still has these files just so: what somebody changed meanwhile stays as they made it.
+pub async fn commit_instead(
+    repo: &Path,
+    branch: &str,
+    change: Change,
+    of: &Files,
+) -> Result<Option<String>> {
+    let mut held = Vec::new();
+    for (path, content) in of {
+        let id = Oid::hash_object(ObjectType::Blob, content)?;
+        held.push((PathBuf::from(path), id));
+    }
+    commit_while(repo, branch, change, move |tree| {
+        let same =
+            |(path, id): &(PathBuf, Oid)| tree.is_some_and(|tree| blob_at(tree, path) == Some(*id));
+        held.iter().all(same)
+    })
+    .await
+}
+
+/// The same, where this still holds of the branch's tree then; None = it has no commit yet.
+async fn commit_while(
+    repo: &Path,
+    branch: &str,
+    change: Change,
+    holds: impl Fn(Option<&Tree<'_>>) -> bool + Send + 'static,
+) -> Result<Option<String>> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
     blocking(move || {
         let git = open(&repo)?;
         for attempt in 1..=TRIES {
-            match commit_once(&git, &branch, &change, over.as_deref()) {
+            match commit_once(&git, &branch, &change, &holds) {
                 Ok(id) => return Ok(id.map(|id| id.to_string())),
                 Err(e) if moved(&e) && attempt < TRIES => {
                     std::thread::sleep(Duration::from_millis(5 * u64::from(attempt)));
@@ -217,14 +283,12 @@ fn commit_once(
     git: &Repository,
     branch: &str,
     change: &Change,
-    over: Option<&Path>,
+    holds: impl Fn(Option<&Tree<'_>>) -> bool,
 ) -> Result<Option<Oid>> {
     let parent = tip(git, branch)?;
-    if let Some(over) = over {
-        let tree = parent.as_ref().map(Commit::tree).transpose()?;
-        if tree.is_none_or(|tree| blob_at(&tree, over).is_none()) {
-            return Ok(None);
-        }
+    let tree = parent.as_ref().map(Commit::tree).transpose()?;
+    if !holds(tree.as_ref()) {
+        return Ok(None);
     }
     let Some(id) = made_on(git, parent.as_ref(), change)? else {
         return Ok(None);

@@ -25,6 +25,8 @@ use crate::wire::report::HealRecord;
 
 pub mod board;
 pub mod letter;
+pub mod test;
+pub mod tokens;
 
 use board::{Board, Key, Notice, Seen, Trouble};
 use letter::Letter;
@@ -80,7 +82,8 @@ pub enum Sink {
 }
 
 impl Sink {
-    fn name(&self) -> &'static str {
+    /// Its word in metrics, and where people see it.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Webhook { .. } => "webhook",
             Self::Slack { .. } => "slack",
@@ -133,11 +136,14 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let mut tasks = Tasks::watched(stop, &hub.hearts);
     let mut queues: Vec<Queue> = Vec::new();
     for sink in &hub.config.notify.sinks {
+        hub.metrics.notices_begin(sink.name());
         let (queue, letters) = mpsc::channel(QUEUE);
         queues.push((sink.name(), queue));
         let (hub, sink) = (hub.clone(), sink.clone());
         tasks.spawn("notices to a sink", |stop| send(hub, sink, letters, stop));
     }
+    let (to, own) = (queues.clone(), hub.clone());
+    tasks.spawn("tokens that end", |stop| tokens::watch(own, to, stop));
     tasks.spawn("troubles of the fleet", |stop| watch(hub, queues, stop));
     tasks.run(Duration::from_secs(3)).await
 }
@@ -304,7 +310,7 @@ async fn deliver(hub: &Hub, sink: &Sink, letter: &Letter) -> Result<(), String> 
     let ends = Instant::now() + DEADLINE;
     let mut attempt = 0;
     loop {
-        let why = match try_once(sink, letter, clock::now()).await {
+        let why = match tried(hub, sink, letter).await {
             Ok(()) => return Ok(()),
             Err(Failed::ForGood(why)) => return Err(why),
             Err(Failed::Passing(why)) => why,
@@ -324,6 +330,17 @@ async fn deliver(hub: &Hub, sink: &Sink, letter: &Letter) -> Result<(), String> 
         attempt += 1;
         tokio::time::sleep(wait).await;
     }
+}
+
+/// Once, and how that ended is known from then on.
+async fn tried(hub: &Hub, sink: &Sink, letter: &Letter) -> Result<(), Failed> {
+    let ended = try_once(sink, letter, clock::now()).await;
+    let told = match &ended {
+        Ok(()) => Ok(()),
+        Err(Failed::Passing(why) | Failed::ForGood(why)) => Err(why.clone()),
+    };
+    hub.tried.went(sink.name(), clock::now(), told);
+    ended
 }
 
 async fn try_once(sink: &Sink, letter: &Letter, now: OffsetDateTime) -> Result<(), Failed> {

@@ -23,6 +23,7 @@ use crate::hub::audit::{AuditError, Entry};
 use crate::hub::auth::{self, User};
 use crate::hub::running::By;
 use crate::hub::store::Cluster;
+use crate::kubeapi::path;
 use crate::kubeapi::status::{self, Hop, Refusal};
 use crate::kubeapi::trace::TraceParent;
 
@@ -30,6 +31,7 @@ mod answer;
 pub mod exchange;
 pub mod exit;
 pub mod farewell;
+mod inside;
 pub mod limits;
 pub mod record;
 mod refusal;
@@ -37,6 +39,7 @@ pub mod rewrite;
 mod send;
 mod upload;
 
+use inside::Inside;
 use limits::Limits;
 use record::Running;
 use rewrite::{Outgoing, Target};
@@ -187,11 +190,7 @@ impl Case {
             Ok(judged) => judged,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
-        let entry = Entry {
-            action: action(&granted.outgoing),
-            acted_as: acted_as(&granted.subject),
-            ..entry
-        };
+        let entry = self.let_through(entry, &granted);
         let place = match asks.enter(&target.name) {
             Ok(place) => place,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
@@ -250,11 +249,30 @@ impl Case {
             actor: format!("user:{}", user.name),
             action: format!("kube.{}", parts.method.as_str().to_ascii_lowercase()),
             cluster: Some(target.name.clone()),
-            // Without the query: it may hold what a user types into a container.
-            target: target.rest.path().chars().take(500).collect(),
+            // Without the query, which may hold anything: of what is let through, fields say what it runs and reaches.
+            target: path::normal(target.rest.path()).chars().take(500).collect(),
             request_id: self.id.clone(),
             remote: self.remote.clone(),
             ..Entry::default()
+        }
+    }
+
+    /// The entry of a request that may do what it asks for.
+    fn let_through(&self, entry: Entry, granted: &Granted) -> Entry {
+        let outgoing = &granted.outgoing;
+        let (query, commands) = (outgoing.rest.query(), self.hub.config.audit.commands);
+        let Inside {
+            container,
+            command,
+            ports,
+        } = inside::inside(&outgoing.info, query, commands);
+        Entry {
+            action: action(outgoing),
+            acted_as: acted_as(&granted.subject),
+            container,
+            command,
+            ports,
+            ..entry
         }
     }
 

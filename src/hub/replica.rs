@@ -16,6 +16,7 @@ use super::PeerConfig;
 use crate::hub::store::{Bell, Replica};
 use crate::keys;
 
+pub mod agree;
 pub mod follow;
 pub mod leader;
 pub mod lease;

@@ -25,12 +25,15 @@ pub mod first_admin;
 mod forwarded;
 mod guard;
 mod heads;
+mod kept;
 mod open;
 pub mod renew;
 mod room;
+mod rotated;
 
 pub use accept::requests;
 pub use forwarded::{Cidr, NoCidr};
+pub use kept::{CannotStart, note};
 pub use open::{KEY_COMMENT, host_key, keep_secret, next_host_key, start, turn};
 pub use room::Connections;
 
@@ -173,10 +176,13 @@ fn watch_audit(hub: &Arc<Hub>, tasks: &mut Tasks) {
         audit::retain::run(hub.store.clone(), hub.audit.clone(), retention, early, stop)
     });
     for sink in &hub.config.audit.sinks {
-        let behind = hub.metrics.audit_behind(sink.kind());
+        let seen = audit::sink::Seen {
+            behind: hub.metrics.audit_behind(sink.kind()),
+            tried: hub.tried.clone(),
+        };
         tasks.spawn("audit sink", |stop| {
             let (store, head) = (hub.store.clone(), hub.audit.head());
-            audit::sink::run(store, sink.clone(), head, behind, stop)
+            audit::sink::run(store, sink.clone(), head, seen, stop)
         });
     }
 }
@@ -214,6 +220,9 @@ fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("copies of agents", |stop| {
         super::adoption::copies::run(hub.clone(), stop)
     });
+    tasks.spawn("ways to Git", |stop| {
+        super::gitroute::run(hub.clone(), stop)
+    });
     tasks.spawn("lost agents", |stop| super::lost::run(hub.clone(), stop));
     tasks.spawn("duplicate agents", |stop| {
         super::twin::run(hub.clone(), stop)
@@ -241,7 +250,12 @@ async fn git_access(hub: &Hub, key: Public) -> Right<GitAccess> {
             let until = auth::vouched_until(user, oidc);
             until.is_none_or(|until| clock::now() < until)
         };
-        let holds = |user: &UserRow| !user.disabled && vouched(user);
+        // Roles by groups that have lapsed are a login away: until then their holders read, and do not push.
+        let reads = |user: &UserRow| {
+            let roles = auth::roles_on_record(user, oidc);
+            roles.iter().any(|role| role.holds(Role::Viewer))
+        };
+        let holds = |user: &UserRow| !user.disabled && vouched(user) && reads(user);
         Ok(user.filter(|(_, user)| holds(user)).map(|(_, user)| {
             let roles = auth::roles(&user, oidc, clock::now());
             GitAccess {
@@ -300,6 +314,7 @@ async fn tell(
             revision: push.new.clone(),
         };
         let concerned = concerned(&push.changed_paths).filter(|_| !push.truncated);
+        note(&hub.store, &push.new).await;
         replica::follow::pushed(&hub, &push.new, concerned.as_ref()).await;
         match concerned {
             Some(clusters) => clusters

@@ -29,9 +29,11 @@ pub use bell::Bell;
 pub use changes::AccessChanges;
 pub use error::StoreError;
 pub use opening::{Records, Share};
-pub use records::audit::{Anchor, AuditPage, AuditQuery, AuditRow, LOOKED_AT, OfRequest, Pruned};
+pub use records::audit::{
+    Anchor, AuditPage, AuditQuery, AuditRow, LOOKED_AT, OfAction, OfRequest, Pruned,
+};
 pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
-pub use records::replicas::{Changes, LineRow, Located, Noted, Replica};
+pub use records::replicas::{Changes, LineRow, Located, Noted, Reach, Replica};
 pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};
 pub use records::users::{
     ApiToken, Arrival, Call, Called, Ended, EndedAccess, Known, Pair, Provided, Session,
@@ -62,6 +64,20 @@ impl Store {
             (Durability::Crash, store) => store,
             (Durability::Fsync, Self::Sqlite(store)) => Self::Sqlite(store.syncing_audit()),
             (Durability::Fsync, Self::Postgres(store)) => Self::Postgres(store.syncing_audit()),
+        }
+    }
+
+    /// Whether audit rows that are stored may be gone while this process runs: a server crashes by itself, and a standby may have less.
+    pub fn may_lose_audit(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+
+    /// Tokens of an identity provider's users make admins for so long after it vouched for them last; None = to their own end.
+    #[must_use]
+    pub fn vouched_within(self, within: Option<time::Duration>) -> Self {
+        match self {
+            Self::Sqlite(store) => Self::Sqlite(store.vouched_within(within)),
+            Self::Postgres(store) => Self::Postgres(store.vouched_within(within)),
         }
     }
 }
@@ -253,7 +269,7 @@ contract! {
     /// In force, of one user or all, each with its user's name.
     api_tokens(&self, user_id: Option<&str>, now: OffsetDateTime) -> Vec<(ApiToken, String)>;
     [access] revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Ended;
-    /// Tokens in force that make their holder an admin.
+    /// Tokens in force that make their holder an admin; one whose user nobody vouched for within [`Store::vouched_within`] does not.
     live_admin_tokens(&self, now: OffsetDateTime) -> u32;
     /// All users who are not disabled.
     users(&self) -> Vec<UserRow>;
@@ -295,8 +311,11 @@ contract! {
     /// False = it had ended before.
     [access] end_session(&self, id: &str, why: &str, now: OffsetDateTime) -> bool;
     /// Lets the user push with this key; the same key again changes nothing. None = someone else has it.
-    add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Option<SshKey>;
-    ssh_keys(&self, user_id: &str) -> Vec<SshKey>;
+    add_ssh_key(&self, key: SshKey) -> Option<SshKey>;
+    /// Of one user or all, each with its user's name.
+    ssh_keys(&self, user_id: Option<&str>) -> Vec<(SshKey, String)>;
+    /// False = it was gone before.
+    remove_ssh_key(&self, id: &str) -> bool;
     ssh_key_by_fingerprint(&self, fingerprint: &str) -> Option<(SshKey, UserRow)>;
 
     /// Stores a grant; the same key of the same giver again gives the grant that is there.
@@ -341,7 +360,8 @@ contract! {
     /// Removes it, unless a living cluster is to run it; false = one is, or it is not there.
     remove_bundle(&self, digest: &Digest, now: OffsetDateTime) -> bool;
 
-    /// Appends rows that were chained by [`crate::hub::audit`]; safe over a crash of the process.
+    /// Appends rows that were chained by [`crate::hub::audit`]; safe over a crash of the process. [`StoreError::OtherEnd`] where they do
+    /// not follow on the last row of a server.
     append_audit(&self, rows: &[AuditRow]) -> ();
     /// Chains rows to the last one, or to `floor` where there is none, and appends them, as one of several that do so: `writer`
     /// says which. A close of what has one already is left out; its number stays 0.
@@ -389,6 +409,10 @@ contract! {
     renew_replica(&self, replica: &Replica, ttl: std::time::Duration) -> ();
     /// Those whose lease holds, in the order of their ids.
     replicas(&self) -> Vec<Replica>;
+    /// Notes how this replica says that the hub is reached.
+    tell_urls(&self, id: &str, urls: &str) -> ();
+    /// How those whose lease holds are reached, in the order of their ids.
+    reaches(&self) -> Vec<Reach>;
     /// Forgets the replica, and what lines it had.
     leave_replica(&self, id: &str) -> ();
     /// Notes where the cluster's line is; false = a newer one is known, or the cluster was removed.

@@ -19,14 +19,19 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 
-use super::whole;
+use super::serve::CannotStart;
+use super::{trust, whole};
 use crate::clock;
 
+mod doubt;
+mod lost;
 mod succession;
 
 pub use succession::succeed;
 use succession::take_up;
 
+/// By its name a CA of a hub's own is told from others.
+const CA_NAME: &str = "linesman hub CA";
 const CA_LIFE: Duration = Duration::days(3650);
 const LEAF_LIFE: Duration = Duration::days(90);
 /// A leaf with less than this to live is made again.
@@ -107,8 +112,8 @@ impl Served {
                 own(data, names, now)
             }
             TlsSource::Files { cert, key, ca } => Ok(Self {
-                leaf: files(cert, key)?,
-                ca: trusted(ca.as_deref())?,
+                leaf: files(cert, key).context("use --tls-cert and --tls-key")?,
+                ca: trusted(data, ca.as_deref())?,
                 ends: None,
             }),
         }
@@ -153,6 +158,18 @@ impl Tls {
     /// When the served certificate ends.
     pub fn not_after(&self) -> OffsetDateTime {
         self.current.served().leaf.not_after
+    }
+
+    /// Why those that call the hub by this URL may not accept the certificate that was given, where that can be told from here.
+    pub fn doubt(&self, url: &str, now: OffsetDateTime) -> Option<String> {
+        if matches!(self.source, TlsSource::Own { .. }) {
+            return None;
+        }
+        let (key, ca) = {
+            let served = self.current.served();
+            (served.leaf.key.clone(), served.ca.clone())
+        };
+        doubt::doubt(&key.cert, &ca, &host(url)?, now)
     }
 
     /// When the hub's own CA ends, the one that is to follow included; none where the certificate was given.
@@ -228,9 +245,7 @@ fn new_ca(now: OffsetDateTime) -> Result<(String, KeyPair)> {
 
 fn ca_params(now: OffsetDateTime) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "linesman hub CA");
+    params.distinguished_name.push(DnType::CommonName, CA_NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = now - BACKDATE;
@@ -263,7 +278,10 @@ fn own_ca(data: &Path, now: OffsetDateTime) -> Result<(String, Issuer<'static, K
             cert.display(),
             key.display()
         ),
-        (false, _) => {
+        (false, has_key) => {
+            if let Some(why) = lost::lost(data, has_key)? {
+                return Err(why.into());
+            }
             let (pem, pair) = new_ca(now)?;
             // The key first: a certificate without its key could never be used again.
             keep(&key, &pair.serialize_pem(), 0o600)?;
@@ -335,8 +353,38 @@ fn last_end(path: &Path, pem: &str) -> Result<OffsetDateTime> {
     last.with_context(|| format!("{} holds no certificate", path.display()))
 }
 
-fn trusted(ca: Option<&Path>) -> Result<String> {
-    ca.map_or_else(|| Ok(String::new()), read)
+/// What others are told to trust, which each of them takes as it is.
+fn trusted(data: &Path, ca: Option<&Path>) -> Result<String> {
+    let Some(path) = ca else {
+        return Ok(String::new());
+    };
+    let pem = read(path)?;
+    // A Secret of an issuer that everybody trusts has such a one.
+    if pem.trim().is_empty() {
+        if trust::told_ca(data)?.is_some_and(|told| !told.trim().is_empty()) {
+            let why = "is empty, and clusters were told of a CA";
+            return Err(unusable(path, why).into());
+        }
+        return Ok(String::new());
+    }
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let added = certificate.map_err(anyhow::Error::from);
+        added
+            .and_then(|certificate| Ok(roots.add(certificate)?))
+            .map_err(|error| unusable(path, &format!("cannot be read ({error:#})")))?;
+    }
+    if roots.is_empty() {
+        return Err(unusable(path, "holds no certificate").into());
+    }
+    Ok(pem)
+}
+
+fn unusable(path: &Path, why: &str) -> CannotStart {
+    CannotStart {
+        what: format!("{} of --tls-ca {why}", path.display()),
+        next: "give the CA that issued --tls-cert in PEM, or leave --tls-ca out where clusters trust it anyhow".to_owned(),
+    }
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -345,6 +393,13 @@ fn read(path: &Path) -> Result<String> {
 
 fn keep(path: &Path, text: &str, mode: u32) -> Result<()> {
     whole::write(path, &[text], mode)
+}
+
+/// The host of a URL, as certificates name it.
+pub fn host(url: &str) -> Option<String> {
+    let url: http::Uri = url.parse().ok()?;
+    let host = url.host()?.trim_start_matches('[').trim_end_matches(']');
+    Some(host.to_owned())
 }
 
 /// The names that a certificate needs for a URL's host and listening addresses.

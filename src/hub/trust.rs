@@ -145,6 +145,16 @@ fn kept(data: &Path) -> Result<Option<Given>> {
     Ok(Some(given))
 }
 
+/// Whether this hub has told anybody of its key.
+pub fn is_kept(data: &Path) -> bool {
+    data.join(FILE).exists()
+}
+
+/// The CA that agents were told of last; empty where they trust their systems' roots.
+pub fn told_ca(data: &Path) -> Result<Option<String>> {
+    Ok(kept(data)?.map(|given| given.bundle.ca))
+}
+
 fn keep(data: &Path, given: &Given) -> Result<()> {
     keep_secret(&data.join(FILE), &serde_json::to_string(given)?)
 }

@@ -301,17 +301,38 @@ pub fn terminal(query: Option<&str>) -> bool {
 
 /// The first parameter `name` decides; there without a value, it is true (`Convert_Slice_string_To_bool` of apimachinery).
 fn asked(query: Option<&str>, name: &str) -> bool {
-    let pairs = query
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty());
-    for pair in pairs {
+    values(query, name)
+        .next()
+        .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+}
+
+/// All values of the parameter `name`, in their order.
+pub fn values(query: Option<&str>, name: &str) -> impl Iterator<Item = String> {
+    let pairs = query.unwrap_or_default().split('&');
+    let pairs = pairs.filter(|pair| !pair.is_empty());
+    pairs.filter_map(move |pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if unescape(key) == name {
-            return !matches!(unescape(value).to_ascii_lowercase().as_str(), "false" | "0");
-        }
+        (unescape(key) == name).then(|| unescape(value))
+    })
+}
+
+/// The path without the escapes that nobody needs (RFC 3986 6.2.2.2): one place has one name, however it was written.
+pub fn normal(path: &str) -> String {
+    let (mut normal, mut rest) = (String::with_capacity(path.len()), path);
+    while let Some((before, behind)) = rest.split_once('%') {
+        normal.push_str(before);
+        let escaped = behind.get(..2).zip(behind.get(2..));
+        let plain = escaped.and_then(|(hex, behind)| {
+            let c = char::from(u8::from_str_radix(hex, 16).ok()?);
+            let unreserved = c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~');
+            unreserved.then_some((c, behind))
+        });
+        let (c, behind) = plain.unwrap_or(('%', behind));
+        normal.push(c);
+        rest = behind;
     }
-    false
+    normal.push_str(rest);
+    normal
 }
 
 /// Lenient decoding for a query parameter: an escape that does not decode stays as it is.

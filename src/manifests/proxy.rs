@@ -35,6 +35,10 @@ pub fn parse(url: &str) -> Result<Proxy, ProxyError> {
         return Err(ProxyError::Https);
     }
     let plain = url.strip_prefix("http://");
+    // Of another scheme, which would be read as a part of the user.
+    if plain.is_none() && url.contains("://") {
+        return Err(ProxyError::Shape);
+    }
     let rest = plain.unwrap_or(url);
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let (credentials, address) = match rest.rsplit_once('@') {
@@ -135,6 +139,7 @@ mod tests {
             ("http://proxy:70000", ProxyError::Shape),
             ("http://proxy:3128/path", ProxyError::Shape),
             ("socks5://proxy:1080", ProxyError::Shape),
+            ("socks5://u:p@proxy:1080", ProxyError::Shape),
             ("http://pro xy:3128", ProxyError::Shape),
             ("http://u:%0a@proxy:3128", ProxyError::Credentials),
             ("http://u:%ff@proxy:3128", ProxyError::Credentials),

@@ -198,16 +198,17 @@ impl Session {
         }
     }
 
-    /// The connection below is gone: every stream that is not complete fails.
+    /// The connection below is gone: every stream that is not complete fails. Of one that has failed already nobody waits longer
+    /// than for this.
     pub fn lose(&mut self, code: Code, text: &str) {
         self.leave(code, text);
-        let live: Vec<u32> = self
+        let ended: Vec<u32> = self
             .streams
             .iter()
-            .filter(|(_, stream)| stream.live)
+            .filter(|(_, stream)| stream.live || stream.error.is_some())
             .map(|(id, _)| *id)
             .collect();
-        for id in live {
+        for id in ended {
             if let Some(stream) = self.streams.get_mut(&id) {
                 let unsent = stream.opening.is_some();
                 stream.error.get_or_insert_with(|| LineError {

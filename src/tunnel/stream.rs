@@ -60,7 +60,7 @@ impl Stream {
         move || shared.with(|state| state.session.is_muted(id))
     }
 
-    /// Fires when the peer resets the stream or the line is lost.
+    /// Fires when the stream fails: the peer resets it, or does not end what it was told to stop, or the line is lost.
     pub fn cancelled(&self) -> CancellationToken {
         self.shared.with(|state| {
             let token = state

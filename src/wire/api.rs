@@ -24,7 +24,7 @@ mod unknown;
 
 pub use access::{
     AnchorView, ApiTokenAnswer, ApiTokenView, AuditView, ClusterChoice, GrantCheck, GrantOpinion,
-    GrantView, NewApiToken, NewGrant, NewUser, UserChange, UserView, WhoAmI,
+    GrantView, NewApiToken, NewGrant, NewUser, RoleByGroup, UserChange, UserView, WhoAmI,
 };
 pub use assignment::{
     Assignment, CatalogRef, ClusterRef, DeployKeyState, DeployKeyStatus, EngineRef, HubRef, Order,
@@ -34,11 +34,11 @@ pub use cluster::{
     AccessLevel, AdoptionAnswer, AdoptionChanges, AdoptionOptions, AgentCopyRequest,
     AgentCopyStanding, AgentCopyView, AgentImageRequest, AgentImageView, ClusterView, GitRoute,
     GitRouteRequest, GitRouteView, KeyView, LabelsRequest, LabelsView, LiftRequest, LineView,
-    NewCluster, NewJoinToken, PauseRequest, ScopeOptions,
+    NewCluster, NewJoinToken, OtherWay, PauseRequest, ScopeOptions,
 };
 pub use doctor::{Component, Diagnosis, DiagnosisAnswer, Verdict};
 pub use engine::{
-    BundleView, EngineKind, EngineRequest, EngineView, RegistryRequest, RegistryView,
+    BundleOrigin, BundleView, EngineKind, EngineRequest, EngineView, RegistryRequest, RegistryView,
 };
 pub use githost::{
     AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, HostKeysReport,
@@ -271,6 +271,19 @@ pub struct NewSshKey {
     pub public_key: String,
     #[serde(default)]
     pub title: String,
+}
+
+/// `GET /v1/catalog/ssh-keys`: a key of somebody's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SshKeyView {
+    pub id: String,
+    pub user: String,
+    /// `SHA256:…`
+    pub fingerprint: String,
+    pub title: String,
+    /// RFC 3339.
+    pub created_at: String,
 }
 
 /// `GET /v1/hub/checks`: what `linesman doctor` shows of the hub's end.

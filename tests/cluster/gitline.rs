@@ -12,6 +12,11 @@ use crate::support::place::{lab, output, run};
 use crate::support::world::{ARGOCD, CLUSTER, FLUX, World, git_repository};
 use crate::support::{eventually, figure, seconds, shown, until};
 
+mod whole;
+
+/// The catalog's URL at the agent's Service.
+const LINE: &str = "ssh://git@linesman-git.linesman.svc/catalog.git";
+
 /// Of what goes to this machine, only answers and the hub's HTTPS port get out of the lab: from Pods and from the node.
 fn wall_in(world: &World) {
     let (host, port) = (world.place.host.clone(), world.hub.https_port().to_string());
@@ -119,7 +124,7 @@ fn adopted_over_the_line(world: &mut World) {
     };
     assert_eq!(
         world.api.get(&source).unwrap().pointer(url),
-        Some(&json!("ssh://git@linesman-git.linesman.svc/catalog.git"))
+        Some(&json!(LINE))
     );
     until("the way is shown", seconds(30), || {
         way(world) == (json!("line"), json!("line")) && over_line(world) == json!("True")
@@ -201,6 +206,18 @@ fn adopted_without_a_word_of_the_line(world: &World) {
     until("the agent is gone", seconds(120), || {
         world.api.get(&agent).is_none()
     });
+    let began = found_in_an_adoption(world);
+    told(
+        world,
+        "no route, added without --git-over-line: adoption YAML applied → adopted",
+        "",
+        began.elapsed(),
+    );
+    a_push_arrives(world, "adopted-by-itself");
+}
+
+/// Gives the moment in which the YAML was applied.
+fn found_in_an_adoption(world: &World) -> Instant {
     world.add();
     assert_eq!(way(world), (json!("auto"), json!("direct")));
     let began = Instant::now();
@@ -216,13 +233,7 @@ fn adopted_without_a_word_of_the_line(world: &World) {
     );
     let wait = ["cluster", "wait", CLUSTER, "--timeout", "3m"];
     world.hub.linesman(&wait);
-    told(
-        world,
-        "no route, added without --git-over-line: adoption YAML applied → adopted",
-        "",
-        began.elapsed(),
-    );
-    a_push_arrives(world, "adopted-by-itself");
+    began
 }
 
 /// Told to try the direct way, the agent finds none and gets the line again; the engine has it all the while.

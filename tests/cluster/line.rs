@@ -283,7 +283,7 @@ fn a_silent_cluster_is_shown_offline() {
 }
 
 /// Packets between cluster and hub are dropped, not refused: nothing tells either side. `-I` from now on, `-D` no more.
-fn dropped(world: &World, flag: &str) {
+pub(crate) fn dropped(world: &World, flag: &str) {
     let (name, host) = (world.place.lab(), &world.place.host);
     for direction in ["-s", "-d"] {
         run(lab().args([

@@ -12,6 +12,7 @@ use crate::support::{figure, seconds, shown, until};
 
 mod argocd;
 mod catalog;
+mod lifted;
 mod readopted;
 mod roots;
 mod stored;

@@ -17,6 +17,8 @@ use crate::support::{figure, seconds, shown, until};
 use crate::upgrade::{SILENT, silent};
 use crate::versions::variant;
 
+mod whole;
+
 /// What the catalog has for Argo CD, as a new cluster gets it.
 const APPLICATIONS: [(&str, &str); 2] = [
     (
@@ -184,28 +186,16 @@ fn an_engine_takes_the_others_place_and_no_workload_is_touched() {
     // A lab of its own: what stays behind is nothing for other tests.
     let mut world = World::open("replace");
     world.adopt();
-    settle(&world);
-    let hello = "/apis/apps/v1/namespaces/hello/deployments/hello";
-    until("deployment hello is available", seconds(120), || {
-        let live = world.api.try_get(hello).ok().flatten();
-        live.is_some_and(|d| world::condition(&d, "Available"))
-    });
+    let version = prepared(&world);
     let (before, heals) = (living(&world), on_record(&world));
-    let flux = world.hub.json(&["cluster", "engine", CLUSTER]);
-    let version = flux["version"].as_str().unwrap().to_owned();
-    let bundle = world.directory.join("argocd.yaml");
-    fs::write(&bundle, Place::bundle("argocd")).unwrap();
-    world
-        .hub
-        .linesman(&["engine", "import", bundle.to_str().unwrap()]);
 
     not_by_the_way(&world);
-    to_argocd(&world);
+    to_argocd(&world, "");
     world.engine = ARGOCD;
     assert_eq!(living(&world), before, "a workload was touched");
     one_that_cannot_run(&world);
     assert_eq!(living(&world), before, "a workload was touched");
-    to_flux(&world, &version);
+    to_flux(&world, "", &version);
     world.engine = "flux";
     assert_eq!(living(&world), before, "a workload was touched");
     settle(&world);
@@ -214,6 +204,23 @@ fn an_engine_takes_the_others_place_and_no_workload_is_touched() {
     told.retain(|h| h["class"] == json!("SourceAltered") || h["class"] == json!("ObjectAltered"));
     assert_eq!(told, Vec::<Value>::new(), "nobody altered anything");
     world.close();
+}
+
+/// Flux is at work in a cluster that was adopted just now, and Argo CD is imported. Returns the version of Flux.
+fn prepared(world: &World) -> String {
+    settle(world);
+    let hello = "/apis/apps/v1/namespaces/hello/deployments/hello";
+    until("deployment hello is available", seconds(120), || {
+        let live = world.api.try_get(hello).ok().flatten();
+        live.is_some_and(|d| world::condition(&d, "Available"))
+    });
+    let bundle = world.directory.join("argocd.yaml");
+    fs::write(&bundle, Place::bundle("argocd")).unwrap();
+    world
+        .hub
+        .linesman(&["engine", "import", bundle.to_str().unwrap()]);
+    let flux = world.hub.json(&["cluster", "engine", CLUSTER]);
+    flux["version"].as_str().unwrap().to_owned()
 }
 
 fn not_by_the_way(world: &World) {
@@ -227,7 +234,8 @@ fn not_by_the_way(world: &World) {
     );
 }
 
-fn to_argocd(world: &World) {
+/// `case` is what the figure says of the cluster.
+fn to_argocd(world: &World, case: &str) {
     let url = world.api.get(&git_repository(FLUX)).unwrap()["spec"]["url"].clone();
     let files = APPLICATIONS.map(|(file, text)| {
         let text = text
@@ -243,7 +251,7 @@ fn to_argocd(world: &World) {
     assert_eq!(told["path"], json!("clusters/demo.argocd"), "{told}");
     figure(
         "#5 §2",
-        "cluster engine --replace: Flux → Argo CD, the agent killed meanwhile",
+        &format!("cluster engine --replace: Flux → Argo CD, the agent killed meanwhile{case}"),
         "",
         shown(began.elapsed()),
     );
@@ -270,7 +278,7 @@ fn to_argocd(world: &World) {
     });
 }
 
-fn to_flux(world: &World, version: &str) {
+fn to_flux(world: &World, case: &str, version: &str) {
     let began = Instant::now();
     let back = ["flux", "--replace", "--version"];
     let back = [&back[..], &[version, "--wait=5m", "-o", "json"]].concat();
@@ -279,7 +287,7 @@ fn to_flux(world: &World, version: &str) {
     assert_eq!(told["path"], json!("clusters/demo"), "{told}");
     figure(
         "#5 §2",
-        "cluster engine --replace: Argo CD → Flux",
+        &format!("cluster engine --replace: Argo CD → Flux{case}"),
         "",
         shown(began.elapsed()),
     );

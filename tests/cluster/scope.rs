@@ -13,7 +13,7 @@ use crate::support::{eventually, figure, seconds, shown, until};
 mod past;
 mod reads;
 
-use reads::reads;
+pub(crate) use reads::reads;
 
 const AGENT: &str = "system:serviceaccount:linesman:linesman-agent";
 const USER: &str = "ada";
@@ -263,7 +263,7 @@ fn cover_with(world: &World, flags: &[&str]) {
 }
 
 /// The condition, where it is this and says so.
-fn uncovered(world: &World, status: &str, text: &str) -> Result<(), String> {
+pub(crate) fn uncovered(world: &World, status: &str, text: &str) -> Result<(), String> {
     let view = world.hub.try_json(&["cluster", "show", CLUSTER])?;
     let all = view["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|c| c["type"] == "Uncovered");
@@ -275,7 +275,7 @@ fn uncovered(world: &World, status: &str, text: &str) -> Result<(), String> {
     Err(format!("it says {said}"))
 }
 
-fn bound(world: &World, namespace: &str, name: &str) -> bool {
+pub(crate) fn bound(world: &World, namespace: &str, name: &str) -> bool {
     let version = "rbac.authorization.k8s.io/v1";
     world
         .api

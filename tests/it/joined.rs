@@ -22,6 +22,7 @@ pub(crate) async fn bundle(store: &Store) {
         images: vec![],
         data: vec![1],
         imported_by: BY.to_owned(),
+        origin: None,
     };
     store.add_bundle(bundle, clock::now()).await.unwrap();
 }

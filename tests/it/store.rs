@@ -128,6 +128,7 @@ async fn with_bundle(store: &Store) {
         images: vec!["registry.invalid/a:1".to_owned()],
         data: vec![0, 1, 255],
         imported_by: "admin".to_owned(),
+        origin: None,
     };
     store.add_bundle(bundle, at(0)).await.unwrap();
 }

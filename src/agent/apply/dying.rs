@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use super::refused::unread;
 use super::{AtMost as _, CALL, Hands, Refused, Told};
 use crate::agent::engine::GUARD;
-use crate::agent::observe::fewer;
+use crate::agent::observe::{Page, Unread};
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::project;
 use crate::agent::plan::state::Saved;
@@ -27,7 +28,7 @@ use found::{Found, Pinned};
 const TRIES: usize = 3;
 const AGAIN: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(5);
-/// Objects of one answer. They come whole: fifty Applications of 200 KB each take a third of the agent's memory while they are read.
+/// Objects of one answer, at most: their CRD waits until all are read, and the API server may be slow.
 const PAGE: u32 = 50;
 /// Objects of all answers.
 const OBJECTS: usize = 32_000;
@@ -80,35 +81,30 @@ impl Hands<'_> {
     /// Reads which objects are being deleted, page by page: of each no more is kept than is needed.
     async fn read_dying(&self, crd: &ObjectId, found: &mut Found<'_>) -> Result<()> {
         let all: Api<DynamicObject> = Api::all_with(self.kube.clone(), found.served);
-        let mut params = ListParams::default().limit(PAGE);
-        let mut seen = 0;
+        let params = ListParams::default().limit(PAGE);
+        let mut pages = self.view.pages(&all, params, CALL);
+        let mut seen: usize = 0;
         while seen < OBJECTS {
-            let list = match all.list(&params).await_at_most(CALL).await {
-                Ok(list) => list,
-                // The CRD is gone, and they with it.
-                Err(Refused::Status(status)) if status.code == 404 => return Ok(()),
-                Err(refused) => {
-                    let late = matches!(refused, Refused::Late);
-                    let limit = params.limit.filter(|_| late).and_then(fewer);
-                    if limit.is_none() {
-                        let what = format!("list {}", found.served.plural);
-                        return Err(anyhow!(refused).context(what));
-                    }
-                    // From the same place on: the token says where, not how many.
-                    params.limit = limit;
-                    continue;
-                }
-            };
-            seen += list.items.len().max(1);
-            for live in list.items {
+            let before = seen;
+            let take = |live: DynamicObject| {
+                seen += 1;
                 if live.metadata.deletion_timestamp.is_some() {
                     let dies_along = self.dies_along(crd, &live);
                     found.add(live, dies_along);
                 }
-            }
-            match list.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => params = params.continue_token(&next),
-                None => break,
+            };
+            let page = pages.next(take).await;
+            // Also a page of nothing counts.
+            seen = seen.max(before + 1);
+            match page {
+                Ok(Page::More) => {}
+                Ok(Page::Last(_)) => break,
+                // The CRD is gone, and they with it.
+                Err(Unread::Kube(kube::Error::Api(status))) if status.code == 404 => return Ok(()),
+                Err(why) => {
+                    let what = format!("list {}", found.served.plural);
+                    return Err(unread(why).context(what));
+                }
             }
         }
         Ok(())

@@ -10,8 +10,10 @@ use kube::core::Status;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::refused::unread;
 use super::{AtMost as _, CALL, Hands, Refused, resource};
 use crate::agent::engine::{MANAGER, OUTDATED};
+use crate::agent::observe::Page;
 use crate::agent::plan::find::Named;
 use crate::agent::plan::history::Outcome;
 use crate::bundle::ObjectId;
@@ -21,6 +23,7 @@ const ATTEMPT: Duration = Duration::from_mins(2);
 /// The same where objects were named by others: what else is to be mended waits no longer than for a call. The next attempt leaves
 /// alone what this one wrote.
 const NAMED: Duration = CALL;
+/// Objects of one answer, at most.
 const PAGE: u32 = 100;
 /// So many writes are under way at once: one after the other, an API server that takes 50 ms for each gets through 2,400 in an
 /// attempt, and no attempt would come to an end where there are more.
@@ -138,7 +141,7 @@ impl Hands<'_> {
         served: &ApiResource,
         versions: Option<&[String]>,
     ) -> Result<bool> {
-        let is_due = |live: &&DynamicObject| {
+        let is_due = |live: &DynamicObject| {
             let is_gone = |version: &str| {
                 let of_group = version.starts_with(&format!("{}/", served.group));
                 of_group && versions.is_some_and(|all| !all.iter().any(|one| one == version))
@@ -146,24 +149,31 @@ impl Hands<'_> {
             versions.is_none() || spoken_of(live).any(is_gone)
         };
         let all: Api<DynamicObject> = Api::all_with(self.kube.clone(), served);
-        let mut page = ListParams::default().limit(PAGE);
+        let params = ListParams::default().limit(PAGE);
+        let mut pages = self.view.pages(&all, params, CALL);
         let mut any = false;
         loop {
-            let list = all.list(&page).await_at_most(CALL).await;
-            let list =
-                list.map_err(|r| anyhow!(r).context(format!("list the objects of {crd}")))?;
+            let mut due = Vec::new();
+            let take = |mut live: DynamicObject| {
+                if is_due(&live) {
+                    // What it says is not written, and may be large.
+                    live.data = Value::Null;
+                    due.push(live);
+                }
+            };
+            let page = pages.next(take).await;
+            let page =
+                page.map_err(|why| unread(why).context(format!("list the objects of {crd}")))?;
             let write = |live| self.written_anew(live, served).boxed();
-            let written: Vec<_> = list.items.iter().filter(is_due).map(write).collect();
+            let written: Vec<_> = due.iter().map(write).collect();
             let written: Vec<bool> = stream::iter(written)
                 .buffer_unordered(AT_ONCE)
                 .try_collect()
                 .await?;
             any |= written.contains(&true);
-            let next = list.metadata.continue_.unwrap_or_default();
-            if next.is_empty() {
+            if page != Page::More {
                 return Ok(any);
             }
-            page = page.continue_token(&next);
         }
     }
 

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use kube::core::Status;
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::CALL;
+use crate::agent::observe::Unread;
 use crate::agent::plan::history::Outcome;
 
 /// Why the API server did not do what was asked.
@@ -28,10 +30,27 @@ impl<T, F: Future<Output = kube::Result<T>>> AtMost<T> for F {
     async fn await_at_most(self, limit: Duration) -> Result<T, Refused> {
         match timeout(limit, self).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(kube::Error::Api(status))) => Err(Refused::Status(status)),
-            Ok(Err(error)) => Err(Refused::Transport(error)),
+            Ok(Err(error)) => Err(Refused::of(error)),
             Err(_) => Err(Refused::Late),
         }
+    }
+}
+
+impl Refused {
+    fn of(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Status(status),
+            error => Self::Transport(error),
+        }
+    }
+}
+
+/// Why a list was not read. That an object is too large is said of that, not of the API server.
+pub(super) fn unread(why: Unread) -> anyhow::Error {
+    match why {
+        Unread::Late(_) => anyhow!(Refused::Late),
+        Unread::Kube(error) => anyhow!(Refused::of(error)),
+        Unread::Large(_) => anyhow!(why),
     }
 }
 

@@ -7,7 +7,7 @@ use http::{Method, Request, Response, Uri};
 use kube::client::Body;
 
 use super::*;
-use crate::agent::engine::argocd::{PROBED_AT, PROBED_FROM};
+use crate::agent::engine::argocd::PROBED_FROM;
 use crate::agent::plan::{self, Object};
 use crate::wire::api::EngineKind;
 
@@ -236,6 +236,64 @@ async fn a_question_to_argo_cd_goes_with_its_last_look() {
     let asked = json!({REFRESH: "normal", PROBED_AT: sent, PROBED_FROM: looked});
     assert_eq!((calls.len(), method), (1, &Method::PATCH));
     assert_eq!(annotations, &asked);
+    assert_eq!(done.outcome, Outcome::Done);
+}
+
+/// F39: an operation that somebody has begun since then is not forgotten.
+#[tokio::test]
+async fn argo_cd_forgets_the_operation_that_was_seen_and_is_asked_to_look() {
+    let install = plan::tests::install_of(EngineKind::Argocd);
+    let root = live(&install.sync);
+    let observed = Observed {
+        objects: [(install.sync.clone(), Arc::new(root))].into(),
+        ..Observed::default()
+    };
+    let step = Step {
+        action: Action::Retry,
+        target: install.sync.clone(),
+        cause: None,
+    };
+    let forgets = json!({
+        "metadata": {"uid": "uid-1", "resourceVersion": "7"}, "status": {"operationState": null},
+    });
+    let patched = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "linesman", "namespace": "argocd", "resourceVersion": "8"},
+    });
+    let answer = move |_: &Method, _: &Uri| Some((200, patched.clone()));
+    let (calls, done) = done_to(&install, &step, &observed, &[], answer).await;
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0], (Method::PATCH, forgets.clone()));
+    let asked = &calls[1].1["metadata"]["annotations"];
+    assert_eq!(asked[REFRESH], json!("normal"));
+    assert_eq!(done.outcome, Outcome::Done);
+    let answer = |_: &Method, _: &Uri| Some(status(409, "x"));
+    let (calls, done) = done_to(&install, &step, &observed, &[], answer).await;
+    assert_eq!(calls, [(Method::PATCH, forgets)]);
+    assert_eq!(done.outcome, Outcome::Unserved("x".to_owned()));
+}
+
+/// F12: Argo CD takes its own annotation away for an answer; ours beside it says when it was asked.
+#[tokio::test]
+async fn a_question_to_an_applicationset_goes_with_its_time() {
+    let install = plan::tests::install_of(EngineKind::Argocd);
+    let step = Step {
+        action: Action::Nudge,
+        target: ObjectId::new(Kind::ApplicationSet, "argocd", "shops"),
+        cause: None,
+    };
+    let live = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
+        "metadata": {"name": "shops", "namespace": "argocd"},
+    });
+    let answer = move |_: &Method, _: &Uri| Some((200, live.clone()));
+    let (calls, done) = done_to(&install, &step, &Observed::default(), &[], answer).await;
+    let (method, body) = &calls[0];
+    let annotations = &body["metadata"]["annotations"];
+    let sent = annotations[PROBED_AT].as_str().unwrap();
+    assert!(clock::parse_rfc3339(sent).is_some(), "{sent}");
+    assert_eq!((calls.len(), method), (1, &Method::PATCH));
+    assert_eq!(annotations, &json!({REFRESH_SET: "true", PROBED_AT: sent}));
     assert_eq!(done.outcome, Outcome::Done);
 }
 

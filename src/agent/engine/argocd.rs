@@ -21,6 +21,8 @@ pub const PROJECT: &str = "default";
 pub const REPOSITORY: &str = "linesman-catalog";
 pub const SESSION: &str = "argocd-secret";
 pub const REDIS: &str = "argocd-redis";
+/// Makes Applications of `ApplicationSet`s.
+pub const APPLICATIONSETS: &str = "argocd-applicationset-controller";
 /// Makes manifests of what is in Git.
 pub const REPO_SERVER: &str = "argocd-repo-server";
 pub const KNOWN_HOSTS: &str = "argocd-ssh-known-hosts-cm";
@@ -33,6 +35,8 @@ const HERE: &str = "https://kubernetes.default.svc";
 
 /// Asks Argo CD to look at an Application now; its controller takes the annotation away when it has done so.
 pub const REFRESH: &str = "argocd.argoproj.io/refresh";
+/// Asks it to look at an `ApplicationSet` now; its controller takes the annotation away when it has come to the end of that.
+pub const REFRESH_SET: &str = "argocd.argoproj.io/application-set-refresh";
 /// When we asked: Argo CD's own annotation has no time in it.
 pub const PROBED_AT: &str = "linesman.dev/probed-at";
 /// When Argo CD had looked last as we asked, by its own clock, which is another one than ours; empty = it had not looked yet.
@@ -53,7 +57,7 @@ pub const TRAITS: Traits = Traits {
     rights: &["argocd-application-controller"],
     pruners: &[
         (Kind::StatefulSet, "argocd-application-controller"),
-        (Kind::Deployment, "argocd-applicationset-controller"),
+        (Kind::Deployment, APPLICATIONSETS),
     ],
     pruning_crds: &["applications.argoproj.io", "applicationsets.argoproj.io"],
     finalizers: &[PRUNES, "post-delete-finalizer.argocd.argoproj.io"],
@@ -63,6 +67,8 @@ pub const TRAITS: Traits = Traits {
     controllers: [(Kind::StatefulSet, "argocd-application-controller"); 2],
     answers_with: &[REPO_SERVER, REDIS],
     follows: ["/spec/source/repoURL", "/spec/source/path"],
+    // In the manifests it has neither a probe of the kubelet's nor a Lease.
+    witnesses: &[(Kind::ApplicationSet, APPLICATIONSETS)],
 };
 
 pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {

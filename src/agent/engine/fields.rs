@@ -41,12 +41,13 @@ pub fn owned(object: &Value, sets: &[&Value]) -> Value {
 }
 
 /// Annotations that say what was done, not what is wanted.
-pub const TRANSIENT: [&str; 10] = [
+pub const TRANSIENT: [&str; 11] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
     "kustomize.toolkit.fluxcd.io/reconcile",
     "reconcile.fluxcd.io/requestedAt",
     "argocd.argoproj.io/refresh",
+    "argocd.argoproj.io/application-set-refresh",
     "linesman.dev/probed-at",
     "linesman.dev/probed-from",
     "linesman.dev/retried-at",

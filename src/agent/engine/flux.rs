@@ -25,8 +25,8 @@ pub const SIGNERS: &str = "linesman-signers";
 /// The controller of releases, which a bundle may do without.
 pub const HELM: &str = "helm-controller";
 
-/// The controllers that no root is asked of and that only people's objects are of: each with the kind that it is asked with. Alerts and
-/// Providers have no status to answer in, and an `ImagePolicy` is of the controller of repositories.
+/// What the controllers are asked with that no root is asked of. Alerts and Providers have no status to answer in, and an
+/// `ImagePolicy` is of the controller of repositories.
 pub const WITNESSES: [(Kind, &str); 3] = [
     (Kind::Receiver, "notification-controller"),
     (Kind::ImageRepository, "image-reflector-controller"),
@@ -70,6 +70,7 @@ pub const TRAITS: Traits = Traits {
     // Each event is posted inside a reconciliation, and tried again for as long as a minute.
     answers_with: &["notification-controller"],
     follows: ["/spec/url", "/spec/path"],
+    witnesses: &WITNESSES,
 };
 
 pub(super) fn parts(desired: &Desired) -> Parts {

@@ -16,7 +16,7 @@ use crate::agent::{Desired, Engine};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::keys::sha256;
 use crate::manifests;
-use crate::wire::api::{self, EngineKind};
+use crate::wire::api;
 use crate::wire::id::Digest;
 
 /// All that has to be true in the cluster: the planner's half of [`Desired`].
@@ -258,16 +258,14 @@ impl Install {
         (Form::of(engine), engine.change)
     }
 
-    /// The controller of a root object, or of a release.
+    /// The controller of a root object, of a release, or of what people have of those beside them.
     pub fn controller(&self, of: &ObjectId) -> ObjectId {
         let [source, sync] = self.traits.controllers;
-        let (kind, name) = match of.kind {
-            Kind::HelmRelease => (Kind::Deployment, flux::HELM),
-            kind if kind.is_witness() => {
-                let mut all = flux::WITNESSES.iter();
-                let of = all.find(|(asked, _)| *asked == kind);
-                of.map_or(sync, |(_, name)| (Kind::Deployment, *name))
-            }
+        let mut all = self.traits.witnesses.iter();
+        let witness = all.find(|(asked, _)| *asked == of.kind);
+        let (kind, name) = match (of.kind, witness) {
+            (Kind::HelmRelease, _) => (Kind::Deployment, flux::HELM),
+            (_, Some((_, name))) => (Kind::Deployment, *name),
             _ if *of == self.source => source,
             _ => sync,
         };
@@ -298,7 +296,7 @@ impl Install {
 
     /// What controllers are asked with that neither roots nor canaries are of, where the install has them.
     pub fn witnesses(&self) -> impl Iterator<Item = Kind> {
-        let all = flux::WITNESSES.iter().filter(|(kind, name)| {
+        let all = self.traits.witnesses.iter().filter(|(kind, name)| {
             let crd = ObjectId::crd_of(*kind);
             let controller = ObjectId::new(Kind::Deployment, &self.namespace, name);
             self.wanted.contains_key(&crd) && self.wanted.contains_key(&controller)
@@ -309,12 +307,8 @@ impl Install {
     /// The CRDs of the install, and those that a part of it which it no longer has may have left: they are never removed, and
     /// nobody is there who would free their objects.
     pub fn crds(&self) -> BTreeSet<ObjectId> {
-        let witnesses = flux::WITNESSES.map(|(kind, _)| kind);
-        let others: &[Kind] = match self.traits.kind {
-            EngineKind::Flux => &witnesses,
-            EngineKind::Argocd => &[],
-        };
-        let kinds = self.traits.children.iter().chain(others);
+        let witnesses = self.traits.witnesses.iter().map(|(kind, _)| kind);
+        let kinds = self.traits.children.iter().chain(witnesses);
         let known = kinds.map(|kind| ObjectId::crd_of(*kind));
         let open = self.change().into_iter().filter(|change| !change.both);
         let places = open.flat_map(|change| change.objects.iter().filter_map(Place::id));

@@ -21,7 +21,7 @@ use crate::agent::Joined;
 use crate::agent::caller::{Answer, Call, Caller};
 use crate::agent::calls;
 use crate::agent::identity::{Identity, SecretData};
-use crate::agent::link::LinkState;
+use crate::agent::link::{Around, LinkState};
 use crate::clock;
 use crate::keys::Public;
 use crate::lifetime::hearts::Heart;
@@ -33,6 +33,7 @@ mod asking;
 mod believe;
 mod other;
 mod redeem;
+mod way;
 
 pub use believe::Belief;
 pub use other::Other;
@@ -49,6 +50,8 @@ pub struct Joining {
     pub context: Context,
     pub keys: watch::Receiver<Identity>,
     pub caller: Caller,
+    /// The proxy of the agent's environment.
+    pub around: Around,
     pub state: Option<State>,
     /// The join Secret as it was at the start.
     pub applied: Option<Join>,
@@ -108,6 +111,7 @@ impl Joining {
         let mut applied = self.applied.take();
         let mut trial = None;
         self.resume(&secrets, &mut applied).await;
+        self.tell_way(applied.as_ref());
         if applied.is_none() {
             retry.due = None;
         }
@@ -202,25 +206,6 @@ impl Joining {
         }
     }
 
-    /// The way to the hub is the owner's to say, with a token or without. What goes over the former one may be cut by now, so it
-    /// does not wait for an answer of the hub.
-    async fn take_way(&mut self, secrets: &Api<Object>, join: &Join) {
-        self.joined.send_if_modified(|joined| match joined {
-            Some(joined) if joined.proxy != join.proxy => {
-                info!("another way to the hub is applied");
-                joined.proxy.clone_from(&join.proxy);
-                true
-            }
-            Some(_) | None => false,
-        });
-        let way = Some(Way::of(join));
-        if let Some(state) = self.state.as_mut().filter(|s| s.way != way) {
-            state.way = way;
-            let state = state.clone();
-            self.store(secrets, &state).await;
-        }
-    }
-
     /// A 2xx answer, as far as this build understands it.
     fn told(&self, answer: &Answer) -> Result<Told> {
         if !answer.status.is_success() {
@@ -258,9 +243,7 @@ impl Joining {
     /// Stores the state, then tells everybody.
     async fn publish(&mut self, secrets: &Api<Object>, state: State, join: Option<&Join>) {
         self.store(secrets, &state).await;
-        let known = self.joined.borrow().as_ref().and_then(|j| j.proxy.clone());
-        let way = state.way.clone().or_else(|| join.map(Way::of));
-        let proxy = way.map_or(known, |way| way.0);
+        let proxy = self.proxy_of(&state, join);
         let key = &state.assignment.catalog.deploy_key;
         let (registered, reason) = match key.state {
             DeployKeyState::Registered => (Status::True, "Registered"),

@@ -1,5 +1,6 @@
 //! One list and watch, and what it makes known.
 
+mod astray;
 mod events;
 mod list;
 mod starts;
@@ -22,7 +23,6 @@ use crate::agent::plan::state::Answer;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use list::Listed;
-pub(in crate::agent) use list::fewer;
 use starts::{End, Starts};
 
 /// A full list this often where no bookmark comes, with which the API server says about once a minute that a watch told all there was:
@@ -90,24 +90,17 @@ impl Scope {
     }
 
     async fn observe(&self, view: &View) {
-        let mut place = Place {
-            relist_at: Instant::now(),
-            whole_by: Instant::now(),
-            floor: 0,
-            resume: None,
-            events: None,
-            silent_at: Instant::now(),
-            marks: false,
-            newer: None,
-            starts: Starts::new(Instant::now()),
-            failures: 0,
-        };
+        let mut place = Place::new(Instant::now());
         loop {
             if Instant::now() >= place.relist_at && !self.relist(view, &mut place).await {
                 continue;
             }
-            let relist = sleep_until(place.relist_at);
-            self.turn(view, &mut place, relist).await;
+            let due = self.due(view, place.relist_at, place.wide);
+            if self.turn(view, &mut place, due).await == Some(true) {
+                // Not beside the watch: the next one goes on from that list.
+                place.events = None;
+                place.relist_at = Instant::now();
+            }
         }
     }
 
@@ -132,7 +125,7 @@ impl Scope {
                 None
             }
             () = sleep_until(place.starts.next), if self.begins(place) => {
-                self.begin(place).await;
+                self.begin(view, place).await;
                 None
             }
         }
@@ -150,19 +143,14 @@ impl Scope {
                 place.note(&live, true);
                 place.at(self.changed(view, live, place.floor));
             }
-            Some(Ok(WatchEvent::Deleted(live))) => {
-                let there = self.astray(&live).await;
-                place.note(there.as_ref().unwrap_or(&live), there.is_some());
-                place.at(match there {
-                    Some(live) => self.changed(view, live, place.floor),
-                    None => self.deleted(view, live, place.floor),
-                });
-            }
+            Some(Ok(WatchEvent::Deleted(gone))) => self.called_gone(view, place, gone).await,
             Some(Ok(WatchEvent::Bookmark(mark))) => {
                 place.marks = true;
                 place.at(Some(mark.metadata.resource_version));
-                found::confirmed(self.what, view);
-                place.relist_at = spread(self.every()).min(place.whole_by);
+                if place.wide || !self.is_deaf(&view.0.borrow()) {
+                    found::confirmed(self.what, view);
+                    place.relist_at = spread(self.every()).min(place.whole_by);
+                }
             }
             Some(Ok(WatchEvent::Error(status))) => place.ended(End::of(&status)),
             Some(Err(error)) => place.ended(End::of_error(&error)),
@@ -177,11 +165,12 @@ impl Scope {
     }
 
     /// Begins the watch; it goes on where the last one stopped.
-    async fn begin(&self, place: &mut Place) {
+    async fn begin(&self, view: &View, place: &mut Place) {
         let Some(resume) = &place.resume else {
             return;
         };
-        let params = self.watch_params();
+        place.wide = place.wide && self.is_deaf(&view.0.borrow());
+        let params = self.watch_params(place.wide);
         match timeout(CALL, self.api.watch(&params, resume)).await {
             Ok(Ok(events)) => {
                 place.events = Some(events.boxed());
@@ -246,6 +235,7 @@ impl Scope {
                 }
                 if undone || !follows {
                     place.resume = Some(version);
+                    place.wide = self.is_deaf(&view.0.borrow());
                 }
                 // A watch that lost its place meanwhile goes on from another list, which is due then.
                 if place.resume.is_some() {
@@ -262,9 +252,10 @@ impl Scope {
                 };
                 place.relist_at = Instant::now() + wait;
             }
-            Listed::Failed => {
+            Listed::Failed(least) => {
                 let wait = Duration::from_millis(500) * 2_u32.pow(place.failures.min(4));
-                place.relist_at = Instant::now() + wait.mul_f64(0.5 + clock::unit() / 2.0);
+                let wait = wait.mul_f64(0.5 + clock::unit() / 2.0).max(least);
+                place.relist_at = Instant::now() + wait;
                 if place.events.is_some() || follows && place.resume.is_some() {
                     return true;
                 }
@@ -299,29 +290,10 @@ impl Scope {
         }
     }
 
-    /// What a watch by a label calls deleted may only have lost the label. The list that follows tells where this is not known.
-    async fn astray(&self, gone: &DynamicObject) -> Option<DynamicObject> {
-        let (Selector::Label(_), What::Objects(kind)) = (&self.selector, self.what) else {
-            return None;
-        };
-        let live = self.by_name(&self.id(kind, gone)?).await.ok()??;
-        (live.metadata.uid == gone.metadata.uid).then_some(live)
-    }
-
-    async fn by_name(&self, id: &ObjectId) -> Result<Option<DynamicObject>, ()> {
-        match timeout(CALL, self.api.get_opt(&id.name)).await {
-            Ok(Ok(live)) => Ok(live),
-            Ok(Err(error)) => {
-                debug!(%id, %error, "not found out whether it is there");
-                Err(())
-            }
-            Err(_) => Err(()),
-        }
-    }
-
-    fn watch_params(&self) -> WatchParams {
+    fn watch_params(&self, wide: bool) -> WatchParams {
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         match &self.selector {
+            _ if wide => params,
             Selector::All => params,
             Selector::Field(text) => params.fields(text),
             Selector::Label(text) => params.labels(text),
@@ -365,6 +337,8 @@ struct Place {
     /// Where the next watch goes on; none = only a list tells.
     resume: Option<String>,
     events: Option<Events>,
+    /// Whether the watch is one of all that the API has, beyond what is selected.
+    wide: bool,
     /// When the watch counts as dead, unless it tells something before.
     silent_at: Instant,
     /// Whether the API server sends bookmarks: one came, and no watch was silent since.
@@ -377,6 +351,23 @@ struct Place {
 }
 
 impl Place {
+    /// Nothing is known yet.
+    fn new(now: Instant) -> Self {
+        Self {
+            relist_at: now,
+            whole_by: now,
+            floor: 0,
+            resume: None,
+            events: None,
+            wide: false,
+            silent_at: now,
+            marks: false,
+            newer: None,
+            starts: Starts::new(now),
+            failures: 0,
+        }
+    }
+
     /// Whether the watch may be read on.
     fn hears(&self) -> bool {
         self.events.is_some() && !self.newer.as_ref().is_some_and(Newer::is_full)

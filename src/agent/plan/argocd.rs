@@ -19,7 +19,9 @@ mod below;
 mod operation;
 
 pub use below::{SYNC_ERROR, at_work, is_pending, rolls, trouble};
-pub(super) use operation::{STUCK, attempt, has_just_begun, is_trying, retried, tries};
+pub(super) use operation::{
+    STUCK, attempt, given_up, has_just_begun, is_trying, retried, tries, was_ended,
+};
 use operation::{failed, with_first};
 pub use operation::{reached, refused, stuck, unapplied};
 

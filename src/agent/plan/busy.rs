@@ -249,7 +249,7 @@ impl History {
     }
 
     /// Notes when the controller had no worker left, for until then it could not answer, what only controllers of shards cannot
-    /// read, since when each workload does not work, how often its Pods failed, what the root applied, and since when each answer is owed.
+    /// read, since when each workload does not work, how often its Pods failed, what the root applied, since when each answer is owed, and when an order was heard of.
     pub fn noted(&mut self, now: OffsetDateTime, install: &Install, observed: &Observed) {
         let is_told = |id: &&ObjectId| {
             let past = self.faults.get(&(Class::UndecodableObject, (*id).clone()));
@@ -276,6 +276,7 @@ impl History {
             self.releasing = Some(now);
         }
         self.at_work = self.at_work.max(done_with_one(now, install, observed));
+        self.heard_order(now, install);
         self.saw_operation(now, install, observed);
         self.saw_revision(now, install, observed);
         self.saw_automated(install, observed);

@@ -13,6 +13,7 @@ use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::wire::api::{Component, Verdict};
 
+mod seen;
 mod witnesses;
 
 /// A Lease is renewed every 5 s; one that was not for so long has no leader.
@@ -223,10 +224,14 @@ fn absent(missing: &[&ObjectId], all: usize) -> String {
 
 fn workload(moment: &Moment<'_>, id: &ObjectId) -> Component {
     let mut row = group(moment, &id.to_string(), &[id], health::works);
-    let led = moment.observed.lease(id);
+    let lease = moment.observed.lease(id);
     // One that was given back is nobody's.
-    let led = led.filter(|lease| !lease.holder.is_empty());
-    row.fresh = led.map_or(Verdict::None, |lease| yes(lease.seen - lease.renewed < LED));
+    let led = lease.filter(|lease| !lease.holder.is_empty());
+    row.fresh = match (lease, led) {
+        (None, _) => seen::at_work(moment, id),
+        (Some(_), None) => Verdict::None,
+        (Some(_), Some(led)) => yes(led.seen - led.renewed < LED),
+    };
     if row.ok() {
         row.found = led.map_or_else(
             || "available".to_owned(),
@@ -245,19 +250,7 @@ fn follows(moment: &Moment<'_>, id: &ObjectId) -> Component {
     let mut row = group(moment, &id.to_string(), &[id], |_| true);
     let live = moment.observed.objects.get(id);
     let probe = live.and_then(|l| l.probe());
-    let lately = moment.install.policy.probe_every * 2 + ANSWERS;
-    row.fresh = match probe {
-        None => Verdict::Unknown,
-        Some(probe) if probe.answered => yes(moment.now - probe.sent < lately),
-        Some(probe) => {
-            let owed = live.map_or(probe.sent, |l| moment.history.owed_since(id, l, probe));
-            if moment.now - owed < ANSWERS {
-                Verdict::Unknown
-            } else {
-                Verdict::No
-            }
-        }
-    };
+    row.fresh = seen::answers(moment, id);
     let asked = match probe {
         None => "was not asked yet".to_owned(),
         Some(p) if p.answered => format!("answered the question of {}", rfc3339(p.sent)),

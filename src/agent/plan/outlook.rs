@@ -11,6 +11,9 @@ use crate::agent::engine::Install;
 use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
 
+/// So begins what is said of that which waits for the window on one object.
+const RESTS: &str = "it is not mended ";
+
 /// From when on a finding counts.
 pub fn counts_at(now: OffsetDateTime, history: &History, finding: &Finding) -> OffsetDateTime {
     let past = history.faults.get(&(finding.class, finding.object.clone()));
@@ -25,14 +28,12 @@ pub fn held_back(
     (observed, mode): (&Observed, Mode),
     (of, missing): (&[&ObjectId], bool),
 ) -> Option<String> {
-    let own = own_window(now, observed, of);
+    if let Some(said) = resting(now, (observed, mode), of) {
+        return Some(said);
+    }
     match mode {
         Mode::Paused(window) => {
             let Window { end, by } = window;
-            // The one that lasts longest is in force.
-            if let Some((_, said)) = own.filter(|(own, _)| *own > end) {
-                return Some(said);
-            }
             let remedy = window.remedy(&install.cluster);
             Some(match end {
                 End::At(_) => format!("nothing is mended {end}, by {by}; {remedy}"),
@@ -45,14 +46,32 @@ pub fn held_back(
                 "nothing is mended: somebody else manages the engine; {advice}"
             ))
         }
-        Mode::Act | Mode::Learning => match own {
-            Some((_, said)) => Some(said),
-            None if missing => None,
-            None => careful(now, &install.policy).map(|_| {
-                "only what is missing is put back: condition SafeHealsOnly says why".to_owned()
-            }),
-        },
+        Mode::Act | Mode::Learning if missing => None,
+        Mode::Act | Mode::Learning => careful(now, &install.policy).map(|_| {
+            "only what is missing is put back: condition SafeHealsOnly says why".to_owned()
+        }),
     }
+}
+
+/// What is said of that which waits for the window on one of these objects alone. The window that lasts longest is in force, and
+/// another one may be open on all of the engine.
+pub fn resting(
+    now: OffsetDateTime,
+    (observed, mode): (&Observed, Mode),
+    of: &[&ObjectId],
+) -> Option<String> {
+    let (end, said) = own_window(now, observed, of)?;
+    let counts = match mode {
+        Mode::Paused(window) => end > window.end,
+        Mode::ObserveOnly => false,
+        Mode::Act | Mode::Learning => true,
+    };
+    counts.then_some(said)
+}
+
+/// Whether it is what [`resting`] says, of whichever window.
+pub fn is_resting(said: &str) -> bool {
+    said.starts_with(RESTS)
 }
 
 /// The window that is open on one of these objects alone, and what is said of it.
@@ -63,7 +82,7 @@ fn own_window(now: OffsetDateTime, observed: &Observed, of: &[&ObjectId]) -> Opt
     let (at, id) = open.max()?;
     let end = End::At(at);
     let said = format!(
-        "it is not mended {end}, by annotation {MAINTENANCE} on {id}; end it: take that annotation off"
+        "{RESTS}{end}, by annotation {MAINTENANCE} on {id}; end it: take that annotation off"
     );
     Some((end, said))
 }

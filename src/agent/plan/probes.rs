@@ -117,14 +117,15 @@ pub fn probes(
     };
     let up = health::can_answer(install, observed);
     let unfetched = unfetched(install, observed, history);
+    let ordered = quarantine::unlooked(now, install, observed, history);
     let asked = history.nudged.get(&install.source).copied();
-    let moved = unfetched.is_some_and(|told| moved(now, source, asked, told));
+    let moved = moved(now, source, asked, [unfetched, ordered]);
     let answered = source.probe().is_some_and(|p| p.answered);
     let fetched = answered && (argocd || source.is_true("Ready"));
     // What keeps source-controller from Git keeps kustomize-controller from no answer.
     let failed = || source.condition("Ready").is_some_and(|c| c.0 == "False");
     let over = fetched || answered && failed();
-    let asked = if (moved || up && due(source)) && spaced(&install.source) {
+    let asked = if (moved.is_some() || up && due(source)) && spaced(&install.source) {
         Some(&install.source)
     } else if up && over && due(sync) && spaced(&install.sync) {
         Some(&install.sync)
@@ -132,8 +133,8 @@ pub fn probes(
         None
     };
     let mut steps: Vec<Step> = asked.map(nudge).into_iter().collect();
-    if moved {
-        steps.extend(below(install, observed, history));
+    if let Some(told) = moved {
+        steps.extend(below(install, observed, (history, told)));
     }
     let canaries: Vec<&ObjectId> = canaries(install, observed, due).filter(|_| up).collect();
     let answers = |id: &ObjectId| health::answers(install, observed, &install.controller(id));
@@ -150,8 +151,8 @@ pub fn probes(
     let at = soonest.unwrap_or(waiting).max(now + Duration::seconds(1));
     let watched = changed.is_some_and(|at| is_watched(install, observed, now - at));
     let quiet = up && fetched && !due(source) && !due(sync) && canaries.is_empty();
-    let told = argocd && unfetched.is_some_and(|at| now - at < SWALLOWED);
-    let quiet = quiet && !moved && !told && !watched && !mounts;
+    let told = ordered.is_some() || argocd && unfetched.is_some_and(|at| now - at < SWALLOWED);
+    let quiet = quiet && moved.is_none() && !told && !watched && !mounts;
     (steps, if quiet { at } else { waiting })
 }
 
@@ -230,14 +231,18 @@ fn cannot_read(install: &Install, live: &Object) -> bool {
     })
 }
 
-/// A new commit may mend what is held; by itself an Application below the root looks minutes later.
-fn below(install: &Install, observed: &Observed, history: &History) -> Vec<Step> {
+/// A new commit may mend what is held, and an order means what Git has by then; by itself an Application below the root looks minutes
+/// later.
+fn below(
+    install: &Install,
+    observed: &Observed,
+    (history, told): (&History, OffsetDateTime),
+) -> Vec<Step> {
     let holds = quarantine::holds(install, observed).into_values();
     let owners: BTreeSet<ObjectId> = holds.map(|held| held.owner).collect();
-    let head = history.head.as_ref().map(|(_, at)| *at);
     let below = owners.iter().filter(|owner| {
         let asked = history.nudged.get(*owner).copied();
-        **owner != install.sync && asked < head
+        **owner != install.sync && asked < Some(told)
     });
     below.map(nudge).collect()
 }
@@ -314,16 +319,22 @@ fn unfetched(install: &Install, observed: &Observed, history: &History) -> Optio
     (!fetched.ends_with(head.as_str())).then_some(*told)
 }
 
-/// Whether the source was not asked for what was `told` then, or in vain.
+/// When the source was told last of what it was not asked for since then, or in vain.
 fn moved(
     now: OffsetDateTime,
     source: &Object,
     asked: Option<OffsetDateTime>,
-    told: OffsetDateTime,
-) -> bool {
-    let in_vain =
-        |asked| now - asked >= SPACING && now - told < SWALLOWED && argocd::took_question(source);
-    asked.filter(|at| *at >= told).is_none_or(in_vain)
+    told: [Option<OffsetDateTime>; 2],
+) -> Option<OffsetDateTime> {
+    let took = argocd::took_question(source);
+    let due = |told: &OffsetDateTime| {
+        let in_vain = |asked| now - asked >= SPACING && now - *told < SWALLOWED && took;
+        asked.filter(|at| at >= told).is_none_or(in_vain)
+    };
+    let [_, ordered] = told;
+    let told = told.into_iter().flatten().filter(due).max()?;
+    // What answers below the root may be a look that began before the order, too: it is asked again as often.
+    Some(ordered.map_or(told, |_| told.max(now - SPACING)))
 }
 
 #[cfg(test)]

@@ -94,6 +94,22 @@ pub(super) fn answers(now: OffsetDateTime, observed: &Observed) -> bool {
     fresh(now, observed).any(|tally| tally.failed == 0)
 }
 
+/// Whether the install's own answered a controller a moment ago; none = no controller tells, or they use another one.
+pub(super) fn answered_lately(
+    now: OffsetDateTime,
+    install: &Install,
+    observed: &Observed,
+) -> Option<bool> {
+    if elsewhere(install, observed).is_some() {
+        return None;
+    }
+    let mut told = fresh(now, observed).peekable();
+    told.peek()?;
+    // A controller without a cluster of its own asks for nothing.
+    let answered = |tally: &Tally| tally.requests.answered > 0 && tally.failed == 0;
+    Some(told.any(|tally| answered(tally) && now - tally.heard <= FRESH))
+}
+
 /// A Redis that runs and answers nobody: by what controllers count, or else by what an Application below the root says; the root
 /// was heard before.
 pub(super) fn down(

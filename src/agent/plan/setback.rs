@@ -68,6 +68,7 @@ impl History {
             last_write,
             host_keys,
             head,
+            order,
             saved,
             cut: _,
             had_rights: _,
@@ -103,6 +104,7 @@ impl History {
         let been = faults
             .chain(once.into_iter().flatten())
             .chain(named.into_iter().flatten().map(|(_, at)| at))
+            .chain(order.iter_mut().map(|(_, heard)| heard))
             .chain(nudged.values_mut())
             .chain(down.values_mut())
             .chain(without.values_mut())

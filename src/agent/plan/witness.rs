@@ -1,5 +1,5 @@
-//! Controllers that neither root nor canary is of: notification-controller and those of images. Each is asked with an object
-//! that people have, where there is one that may be asked; where there is none, nothing is said of them.
+//! Controllers that neither root nor canary is of: notification-controller and those of images, and Argo CD's of `ApplicationSet`s.
+//! Each is asked with an object that people have, where there is one that may be asked; where there is none, nothing is said of them.
 //!
 //! To ask an object makes its controller look at it now. So only those are asked that look by themselves about as often as
 //! they are asked, or that answer and do nothing: nothing is scanned or pushed that would not be.
@@ -21,6 +21,10 @@ use super::undecodable::{aside, duration};
 use crate::agent::engine::{Install, REQUESTED_AT};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
+
+mod sets;
+
+pub(super) use sets::only_looks;
 
 /// What looks by itself at least so often is asked, too.
 const OFTEN: Duration = Duration::minutes(10);
@@ -49,6 +53,9 @@ pub struct Witness {
 
 impl Witness {
     pub fn of(kind: Kind, live: &DynamicObject) -> Self {
+        if kind == Kind::ApplicationSet {
+            return sets::of(live);
+        }
         let text = |pointer| live.data.pointer(pointer).and_then(Value::as_str);
         let suspended = live.data.pointer("/spec/suspend") == Some(&Value::Bool(true));
         let every = text("/spec/interval").and_then(duration);
@@ -177,7 +184,11 @@ fn unanswered<'a>(
     chosen(install, observed).filter_map(move |(id, witness)| {
         let probe = witness.probe.filter(|probe| !probe.answered)?;
         // Then each look takes its whole time.
-        let fetches = id.kind == Kind::ImageUpdateAutomation;
+        let fetches = match id.kind {
+            Kind::ImageUpdateAutomation => true,
+            Kind::ApplicationSet => !witness.takes.is_zero(),
+            _ => false,
+        };
         let since = waited_since(install, observed, id.kind, probe);
         (!away || !fetches).then_some((id, probe, since))
     })
@@ -238,12 +249,12 @@ pub(super) fn chosen<'a>(
         };
         let (id, witness) = all.min_by_key(last)?;
         let live = observed.objects.get(&install.controller(id));
-        live.is_some_and(|live| works(live))
+        live.is_some_and(|live| works(live) && !only_looks(install, observed, live))
             .then_some((id, witness))
     })
 }
 
-/// How long an answer may take: each of the workers may be with another one.
+/// How long an answer may take: each of the workers may be with another one, or have others before it.
 pub(super) fn patience(install: &Install, observed: &Observed, kind: Kind) -> Duration {
     if kind == Kind::Receiver {
         return health::WEDGED;
@@ -251,8 +262,16 @@ pub(super) fn patience(install: &Install, observed: &Observed, kind: Kind) -> Du
     let all = looked_at(install, observed, kind);
     let crowd = observed.crowds.get(&kind).map(|crowd| crowd.takes);
     let longest = all.map(|(_, witness)| witness.takes).max().max(crowd);
-    let longest = longest.unwrap_or_default().clamp(Duration::ZERO, LONGEST);
-    PATIENCE.max(longest + BESIDE)
+    let turns = match (kind, crowd) {
+        // Nobody counts those that are over the bound.
+        (Kind::ApplicationSet, Some(_)) => LONGEST,
+        (Kind::ApplicationSet, None) => {
+            sets::turns(looked_at(install, observed, kind).map(|(_, one)| one))
+        }
+        _ => Duration::ZERO,
+    };
+    let longest = longest.unwrap_or_default().saturating_add(turns);
+    PATIENCE.max(longest.clamp(Duration::ZERO, LONGEST) + BESIDE)
 }
 
 #[cfg(test)]

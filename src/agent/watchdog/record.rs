@@ -23,7 +23,7 @@ use aftermath::Aftermaths;
 use commits::{Holding, broke_again};
 pub(super) use kept::{Kept, Resumed};
 pub(super) use open::ALARM;
-use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, learned, opened};
+use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, learned, opened, rests};
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
 const MAX_OPEN: usize = 64;
@@ -179,6 +179,9 @@ impl Records {
         if blind {
             // What is not seen now may be there all the same.
             return told;
+        }
+        for (key, open) in &mut self.open {
+            open.untold |= rests(key, &mut open.record, moment);
         }
         for (key, end) in moment.overdue {
             let open = self.open.get_mut(key);

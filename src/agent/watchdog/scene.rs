@@ -2,12 +2,10 @@
 //! nothing, and nothing waits for them.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{Api, ListParams, LogParams};
-use serde::de::DeserializeOwned;
+use kube::api::{Api, DynamicObject, ListParams, LogParams};
 use time::OffsetDateTime;
 use tokio::task::{JoinError, JoinSet};
 use tracing::debug;
@@ -15,7 +13,7 @@ use tracing::debug;
 use super::Watchdog;
 use crate::agent::apply::AtMost as _;
 use crate::agent::engine::Install;
-use crate::agent::observe::api;
+use crate::agent::observe::{Page, View, api};
 use crate::agent::plan::{Observed, remade, scene};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
@@ -28,10 +26,11 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Of one list.
 const PAGE: u32 = 500;
 
-/// Of one list of Applications, which may be large.
-const APPLICATIONS: u32 = 50;
-/// More is not read.
+/// More pages of Events are not read.
 const PAGES: usize = 20;
+/// Of one list of Applications at most, which may be large, and of all of them.
+const APPLICATIONS: u32 = 50;
+const ALL_APPLICATIONS: usize = 1000;
 
 /// A heal's id, and what was found about it.
 type Seen = (String, Found);
@@ -47,7 +46,7 @@ pub(super) type Looks = JoinSet<Seen>;
 impl Watchdog {
     /// Begins to look for the Events of heals that have opened, for the log of a container that ended, and for what the engine made
     /// after those of a collapse.
-    pub(super) fn look_around(&mut self, install: &Install, observed: &Observed) {
+    pub(super) fn look_around(&mut self, install: &Install, view: &View, observed: &Observed) {
         for (heal, id) in self.records.unseen() {
             if !id.namespace.is_empty() && self.looks.len() < MAX_LOOKS {
                 let kube = self.context.kube.clone();
@@ -62,10 +61,14 @@ impl Watchdog {
         while self.looks.len() < MAX_LOOKS
             && let Some((heal, since)) = self.records.aftermath(clock::now())
         {
-            let kube = self.context.kube.clone();
+            let (kube, view) = (self.context.kube.clone(), view.clone());
             let (kind, namespace) = (install.traits.kind, install.namespace.clone());
             self.looks.spawn(async move {
-                let made = made(kube, kind, &namespace, since).await;
+                let made = match kind {
+                    EngineKind::Flux => by_flux(kube, &namespace, since).await,
+                    EngineKind::Argocd => by_argocd(&kube, &view, &namespace, since).await,
+                };
+                let made = remade::told(made);
                 (heal, Found::Remade(made))
             });
         }
@@ -125,53 +128,134 @@ async fn log(kube: kube::Client, namespace: &str, pod: Option<String>) -> Vec<St
     }
 }
 
-/// What the engine made since then, as far as it can be read.
-async fn made(
-    kube: kube::Client,
-    kind: EngineKind,
-    namespace: &str,
-    since: OffsetDateTime,
-) -> Remade {
-    let made = match kind {
-        EngineKind::Flux => {
-            let events: Api<Event> = Api::namespaced(kube, namespace);
-            let of = format!("involvedObject.kind={}", Kind::Kustomization);
-            let first = ListParams::default().fields(&of).limit(PAGE);
-            paged(&events, first, |page| remade::by_flux(since, page)).await
-        }
-        EngineKind::Argocd => {
-            let applications = api(&kube, Kind::Application, namespace);
-            let first = ListParams::default().limit(APPLICATIONS);
-            paged(&applications, first, |page| remade::by_argocd(since, page)).await
-        }
-    };
-    remade::told(made)
-}
-
-/// What each page of a list has of it.
-async fn paged<K>(
-    all: &Api<K>,
-    first: ListParams,
-    of: impl Fn(&[K]) -> BTreeSet<String>,
-) -> BTreeSet<String>
-where
-    K: Clone + DeserializeOwned + fmt::Debug,
-{
+/// What Flux made since then, as far as it can be read.
+async fn by_flux(kube: kube::Client, namespace: &str, since: OffsetDateTime) -> BTreeSet<String> {
+    let events: Api<Event> = Api::namespaced(kube, namespace);
+    let of = format!("involvedObject.kind={}", Kind::Kustomization);
+    let mut params = ListParams::default().fields(&of).limit(PAGE);
     let mut found = BTreeSet::new();
-    let mut params = first;
     for _ in 0..PAGES {
-        let page = match all.list(&params).await_at_most(LOOK).await {
+        let page = match events.list(&params).await_at_most(LOOK).await {
             Ok(page) => page,
             Err(error) => {
                 debug!(%error, "what the engine made was not read");
                 break;
             }
         };
-        found.append(&mut of(&page.items));
+        found.append(&mut remade::by_flux(since, &page.items));
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => params = params.continue_token(&next),
             None => break,
         }
     }
     found
+}
+
+/// What Argo CD did: in pages of no more bytes than any list here, for Applications are as large as who writes them makes them.
+async fn by_argocd(
+    kube: &kube::Client,
+    view: &View,
+    namespace: &str,
+    since: OffsetDateTime,
+) -> BTreeSet<String> {
+    let applications = api(kube, Kind::Application, namespace);
+    let params = ListParams::default().limit(APPLICATIONS);
+    let mut pages = view.pages(&applications, params, LOOK);
+    let (mut found, mut seen) = (BTreeSet::new(), 0);
+    while seen < ALL_APPLICATIONS {
+        let before = seen;
+        let take = |live: DynamicObject| {
+            seen += 1;
+            found.append(&mut remade::by_argocd(since, &[live]));
+        };
+        let page = pages.next(take).await;
+        // Also a page of nothing counts.
+        seen = seen.max(before + 1);
+        match page {
+            Ok(Page::More) => {}
+            Ok(Page::Last(_)) => break,
+            Err(error) => {
+                debug!(%error, "what the engine made was not read");
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::agent::plan::tests::install_of;
+
+    /// An API server with so many Applications of so many bytes, each of which tells of one object that was made; and how many are
+    /// asked for each time.
+    fn serving(count: usize, bytes: usize, limits: Arc<Mutex<Vec<usize>>>) -> kube::Client {
+        let at = clock::rfc3339(OffsetDateTime::UNIX_EPOCH + time::Duration::hours(1));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let field = |name: &str| {
+                let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+                let (_, value) = pairs.find(|(key, _)| *key == name)?;
+                value.parse::<usize>().ok()
+            };
+            let (limit, from) = (field("limit").unwrap(), field("continue").unwrap_or(0));
+            limits.lock().unwrap().push(limit);
+            let end = count.min(from + limit);
+            let item = |n: usize| {
+                let made = json!([{
+                    "kind": "ConfigMap", "namespace": "shop", "name": format!("c{n:02}"), "message": "configmap/c created",
+                }]);
+                json!({
+                    "metadata": {"name": format!("app-{n}"), "namespace": "argocd"},
+                    "status": {
+                        "operationState": {"startedAt": at, "syncResult": {"resources": made}},
+                        "pad": "x".repeat(bytes),
+                    },
+                })
+            };
+            let items: Vec<Value> = (from..end).map(item).collect();
+            let next = if end < count {
+                end.to_string()
+            } else {
+                String::new()
+            };
+            let list = json!({
+                "kind": "ApplicationList", "apiVersion": "argoproj.io/v1alpha1",
+                "metadata": {"resourceVersion": "7", "continue": next}, "items": items,
+            });
+            let answer = Response::new(Body::from(list.to_string().into_bytes()));
+            async { Ok::<_, Infallible>(answer) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// Twelve that are more than 8 MiB together.
+    #[tokio::test(start_paused = true)]
+    async fn no_more_bytes_of_applications_are_read_at_once_than_of_any_list() {
+        let limits = Arc::new(Mutex::new(Vec::new()));
+        let kube = serving(12, 750_000, Arc::clone(&limits));
+        let view = View::new(&install_of(EngineKind::Argocd));
+        let found = by_argocd(&kube, &view, "argocd", OffsetDateTime::UNIX_EPOCH).await;
+        let all = (0..12).map(|n| format!("ConfigMap shop/c{n:02}"));
+        assert_eq!(found, all.collect::<BTreeSet<_>>());
+        assert_eq!(*limits.lock().unwrap(), [50, 10, 5]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_applications_are_read_than_a_thousand() {
+        let limits = Arc::new(Mutex::new(Vec::new()));
+        let kube = serving(1_200, 1, Arc::clone(&limits));
+        let view = View::new(&install_of(EngineKind::Argocd));
+        let found = by_argocd(&kube, &view, "argocd", OffsetDateTime::UNIX_EPOCH).await;
+        assert_eq!(found.len(), ALL_APPLICATIONS);
+        assert_eq!(*limits.lock().unwrap(), [50; 20]);
+    }
 }

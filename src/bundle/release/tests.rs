@@ -89,6 +89,10 @@ fn an_altered_manifest_is_told_with_both_digests_and_an_unknown_one_with_its_own
     assert_eq!(unknown.expected(None, None), Ok(None));
     let said = verify("core-install.yaml", b"a", None).unwrap_err();
     assert!(said.to_string().contains(&a), "{said}");
+    assert_eq!(
+        unknown.at_its_tag(),
+        "git clone --depth 1 --branch v3.99.0 https://github.com/argoproj/argo-cd && sha256sum argo-cd/manifests/core-install.yaml"
+    );
     let given = unknown.expected(Some(&b.to_uppercase()), None).unwrap();
     assert_eq!(
         verify("core-install.yaml", b"b", given),
@@ -100,6 +104,29 @@ fn an_altered_manifest_is_told_with_both_digests_and_an_unknown_one_with_its_own
     assert_eq!([core.1, full.1], [VerifiedBy::OurList; 2]);
     let listed = ARGOCD_MANIFESTS[0];
     assert_eq!([core.0.as_str(), full.0.as_str()], [listed.1, listed.2]);
+}
+
+/// It comes from the same place as the manifest, and proves nothing of that.
+#[test]
+fn a_list_that_a_mirror_has_is_the_mirrors_own_word() {
+    let sum = sha256_hex(b"a");
+    let list = format!("{sum}  install.yaml\n");
+    for (base, by, said) in [
+        (None, VerifiedBy::Checksums, "the release's checksums"),
+        (
+            Some("https://mirror.lan"),
+            VerifiedBy::Mirror,
+            "checksums that the mirror itself gave",
+        ),
+    ] {
+        let flux = release(EngineKind::Flux, "2.9.4", base);
+        let expected = flux.expected(None, Some(&list));
+        assert_eq!(expected, Ok(Some((sum.clone(), by))));
+        assert_eq!(by.as_str(), said);
+        // Who gives the digest takes neither's word.
+        let given = flux.expected(Some(&sum), Some(&list));
+        assert_eq!(given, Ok(Some((sum.clone(), VerifiedBy::Given))));
+    }
 }
 
 #[test]
@@ -132,6 +159,7 @@ fn the_newest_bundle_is_that_of_the_highest_version_however_they_were_imported()
         size: 1,
         kubernetes: None,
         imported_at: String::new(),
+        origin: None,
     };
     let flux = |n, version| bundle(n, EngineKind::Flux, version);
     // As the store has them: the last import first.

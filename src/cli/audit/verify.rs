@@ -108,8 +108,12 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         let whole = json!({"records": records, "seq": seq, "hash": hash, "signatures": anchors, "held": kept.map(|kept| kept.seq)});
         return done(format, &format!("{seq}:{hash}"), &whole);
     }
+    let signatures = match anchors {
+        1 => "1 signature holds".to_owned(),
+        _ => format!("{anchors} signatures hold"),
+    };
     emit(&format!(
-        "the audit is whole: {records} records up to {seq}, {anchors} signatures hold{held}\n\
+        "the audit is whole: {records} records up to {seq}, {signatures}{held}\n\
          kept elsewhere, this finds a cut later: --record {seq}:{hash}\n"
     ))
 }

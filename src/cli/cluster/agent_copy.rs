@@ -99,9 +99,10 @@ fn state(cluster: &ToldCluster, wanted: bool, proposed: Option<&str>) -> Found<(
             None => "the catalog is not as it has to be yet".to_owned(),
         });
     }
+    let heard = cluster.line.up || super::is_heard_by_https(cluster);
     match copy.applied {
         Some(true) => Found::Over(()),
-        Some(false) if cluster.line.up => Found::Waits(format!(
+        Some(false) if heard => Found::Waits(format!(
             "the engine of cluster {name} has not applied it yet"
         )),
         Some(false) => Found::Waits(format!("the line of cluster {name} is down")),
@@ -193,6 +194,31 @@ mod tests {
                 Found::Never(failure) => format!("never: {failure}"),
             };
             assert_eq!(said, expected, "{:?} {wanted}", cluster.agent_copy);
+        }
+    }
+
+    /// H10: what the engine has applied is told by HTTPS as well.
+    #[test]
+    fn without_a_line_the_engine_is_waited_for_where_its_agent_is_heard() {
+        for (phase, lack) in [
+            (
+                Phase::Healthy,
+                "the engine of cluster eu1 has not applied it yet",
+            ),
+            (Phase::Offline, "the line of cluster eu1 is down"),
+        ] {
+            let mut cluster = cluster(phase, &[], Vec::new());
+            cluster.agent_copy = Some(AgentCopyStanding {
+                kept: true,
+                current: true,
+                applied: Some(false),
+                ..AgentCopyStanding::default()
+            });
+            let found = state(&cluster, true, None);
+            assert!(
+                matches!(&found, Found::Waits(said) if said == lack),
+                "{found:?}"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::cli::connect::Connect;
 use crate::cli::duration;
 use crate::cli::output::{emit, progress_line};
 use crate::cli::session::Replacement;
-use crate::wire::api::NewApiToken;
+use crate::wire::api::{ApiTokenView, NewApiToken};
 use crate::wire::id::ClusterName;
 
 const EXAMPLES: &str = "\
@@ -22,8 +22,11 @@ Examples:
   linesman cluster argocd-secret eu1 --user deployer | kubectl apply -f -    # where that Argo CD runs
 
 An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user for this
-cluster only; the user's grants say what Argo CD may do there; 'linesman token revoke ID' ends it. Run it
-again before the token's end.
+cluster only; the user's grants say what Argo CD may do there; 'linesman token revoke ID' ends it.
+
+Run it again before the token's end, and apply what it prints. The token of before goes on until its own end,
+so that nothing is lost in between, and its id is told: revoke it once the new Secret is applied. The hub
+tells of the end 14 days and 2 days before it (hub --notify-url), and 'linesman doctor' from 14 days on.
 
 Argo CD watches each kind that there is in a cluster, all the time, and the hub counts these requests by user,
 over all clusters: for many clusters take several users, or raise the hub's --max-requests-per-user.";
@@ -61,17 +64,17 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let made = client
         .create_token(&NewApiToken {
             user: args.user,
-            title: format!("Argo CD for {}", args.name),
+            title: NewApiToken::argocd_title(&args.name),
             lasts: args.lasts.as_secs(),
             scopes: [scope.to_owned()].into(),
             clusters: Some([args.name.clone()].into()),
         })
         .await?;
-    let until = made.view.expires_at.clone().unwrap_or_default();
-    progress_line(&format!(
-        "token {} of {} until {until}; end it with: linesman token revoke {}",
-        made.view.id, made.view.user, made.view.id
-    ));
+    // Without this list the Secret is as good.
+    let of_user = client.tokens(Some(made.view.user.as_str())).await;
+    for line in told(&made.view, &of_user.unwrap_or_default()) {
+        progress_line(&line);
+    }
     let (name, namespace) = (&args.name, &args.namespace);
     let secret = secret(
         &access.hub,
@@ -85,6 +88,29 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         Some(file) => file.write(text.as_bytes()),
         None => emit(&text),
     }
+}
+
+/// The token that was made, and those of before, of all tokens of its user, that it is to take the place of.
+fn told(made: &ApiTokenView, of_user: &[ApiTokenView]) -> Vec<String> {
+    let until = |token: &ApiTokenView| token.expires_at.clone().unwrap_or_default();
+    let former = of_user
+        .iter()
+        .filter(|token| token.id != made.id)
+        .filter(|token| token.title == made.title && token.clusters == made.clusters);
+    let (id, user) = (&made.id, &made.user);
+    let mut lines = vec![format!(
+        "token {id} of {user} until {}; end it with: linesman token revoke {id}",
+        until(made)
+    )];
+    lines.extend(former.map(|token| {
+        format!(
+            "token {} of before goes on until {}; once this Secret is applied, end it with: linesman token revoke {}",
+            token.id,
+            until(token),
+            token.id
+        )
+    }));
+    lines
 }
 
 /// Argo CD's declarative form of a cluster.
@@ -132,5 +158,28 @@ mod tests {
                 "labels": {"argocd.argoproj.io/secret-type": "cluster"},
             })
         );
+    }
+
+    /// The former Secret stays in use until somebody applies the new one.
+    #[test]
+    fn the_token_of_before_goes_on_and_is_named() {
+        let token = |id: &str, title: &str| ApiTokenView {
+            id: id.to_owned(),
+            user: "deployer".to_owned(),
+            title: title.to_owned(),
+            scopes: vec!["kube".to_owned()],
+            clusters: Some(["eu1".parse().unwrap()].into()),
+            created_by: "admin".to_owned(),
+            created_at: "2026-01-01T00:00:00Z".to_owned(),
+            expires_at: Some(format!("2026-0{}-01T00:00:00Z", id.len())),
+        };
+        let title = NewApiToken::argocd_title(&"eu1".parse().unwrap());
+        let (made, former) = (token("newer", &title), token("old", &title));
+        let all = [made.clone(), token("ci", "deploy"), former];
+        let first = "token newer of deployer until 2026-05-01T00:00:00Z; end it with: linesman token revoke newer";
+        let second = "token old of before goes on until 2026-03-01T00:00:00Z; once this Secret is applied, end it with: \
+                      linesman token revoke old";
+        assert_eq!(told(&made, &all), [first, second]);
+        assert_eq!(told(&made, &[]), [first]);
     }
 }

@@ -92,7 +92,8 @@ fn lacks(cluster: &ToldCluster) -> Option<String> {
         return None;
     }
     let name = &cluster.name;
-    if !cluster.line.up {
+    // Without a line nothing proves that way, however the agent is heard.
+    if !cluster.line.up && cluster.git.via == Via::Line {
         return Some(format!("the line of cluster {name} is down"));
     }
     let mut told = cluster.conditions.iter();
@@ -100,11 +101,12 @@ fn lacks(cluster: &ToldCluster) -> Option<String> {
         let kinds = [ConditionType::GitOverLine, ConditionType::GitReachable];
         c.status == Status::False && kinds.iter().any(|kind| c.kind == *kind)
     });
-    Some(match (failed, in_force) {
+    let lack = match (failed, in_force) {
         (Some(failed), _) => format!("that way is not proven: {}", failed.message),
         (None, Some(_)) => format!("the agent of cluster {name} has not proven that way yet"),
         (None, None) => format!("the agent of cluster {name} does not say yet which way it takes"),
-    })
+    };
+    Some(super::awaits(cluster, lack))
 }
 
 /// The way in force, and whether it may change by itself.
@@ -167,6 +169,17 @@ mod tests {
                 Some("direct"),
                 refused,
                 told("the line of cluster eu1 is down"),
+            ),
+            // By HTTPS the agent hears of the way that needs no line.
+            (
+                Via::Direct,
+                false,
+                Some("line"),
+                None,
+                told(
+                    "the agent of cluster eu1 has not proven that way yet; the line of cluster eu1 is down, and its agent takes \
+                     orders with its reports by HTTPS",
+                ),
             ),
             (
                 Via::Line,

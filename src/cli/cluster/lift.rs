@@ -32,8 +32,8 @@ pub(in crate::cli) struct Args {
     /// Why, for the audit
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Then wait until nothing is held any more: 1m at most, or TIME
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = duration::parse)]
+    /// Then wait until nothing is held any more: 2m at most, or TIME
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2m", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
     connect: Connect,
@@ -109,11 +109,10 @@ fn names(told: &str) -> String {
 
 fn still(cluster: &ToldCluster) -> String {
     let name = &cluster.name;
-    if cluster.line.up {
-        format!("cluster {name} still holds something back")
-    } else {
-        format!("the line of cluster {name} is down")
-    }
+    super::awaits(
+        cluster,
+        format!("cluster {name} still holds something back"),
+    )
 }
 
 #[cfg(test)]
@@ -138,6 +137,19 @@ mod tests {
             "Deployment flux-system/source-controller, ClusterRole crds, and 5 more"
         );
         assert_eq!(names("something else"), "something else");
+    }
+
+    /// H10: where a WebSocket is blocked there is no line, and the order is taken all the same.
+    #[test]
+    fn an_agent_that_is_heard_by_https_is_not_said_to_wait_for_its_line() {
+        let by_https = "cluster eu1 still holds something back; the line of cluster eu1 is down, and its agent takes orders with \
+                        its reports by HTTPS";
+        for (phase, lack) in [
+            (Phase::Healthy, by_https),
+            (Phase::Offline, "the line of cluster eu1 is down"),
+        ] {
+            assert_eq!(still(&cluster(phase, &[], Vec::new())), lack);
+        }
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub(in crate::cli) struct Resume {
 
 /// What is said where no agent can have heard it yet.
 const LATER: &str = "its line is down, and its agent learns of it when it is heard again";
+/// The same of one that is heard by HTTPS alone.
+const REPORTS: &str = "its line is down, and its agent takes it with its next report by HTTPS";
 
 pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
     let seconds = u32::try_from(args.length.as_secs()).unwrap_or(u32::MAX);
@@ -91,11 +93,8 @@ pub(in crate::cli) async fn pause(args: Pause) -> Result<()> {
     let (name, format) = (&args.name, args.output.output);
     let policy = client.pause(name, &asked).await?;
     let until = policy.paused_until.unwrap_or_default();
-    let later = if is_away(&client, name).await {
-        format!(" {LATER};")
-    } else {
-        String::new()
-    };
+    let later = later(&client, name).await;
+    let later = later.map_or_else(String::new, |later| format!(" {later};"));
     progress_line(&format!(
         "cluster {name} is paused until {until};{later} end it with: linesman cluster resume {name}"
     ));
@@ -109,11 +108,8 @@ pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
     let client = args.connect.client().await?;
     let (name, format) = (&args.name, args.output.output);
     client.resume(name).await?;
-    let agent = if is_away(&client, name).await {
-        LATER
-    } else {
-        "its agent mends what it finds"
-    };
+    let later = later(&client, name).await;
+    let agent = later.unwrap_or("its agent mends what it finds");
     progress_line(&format!("cluster {name} is no longer paused; {agent}"));
     if let Some(limit) = args.wait {
         follow(&client, name, limit, resumed).await?;
@@ -121,10 +117,20 @@ pub(in crate::cli) async fn resume(args: Resume) -> Result<()> {
     super::stands(&client, name, format).await
 }
 
-/// Whether the cluster's agent is not heard, as far as the caller may see that.
-async fn is_away(client: &Client, name: &ClusterName) -> bool {
-    let cluster = client.cluster(name).await;
-    cluster.is_ok_and(|cluster| !super::is_heard(&cluster))
+/// What is said of an agent that cannot have heard it yet, as far as the caller may see that.
+async fn later(client: &Client, name: &ClusterName) -> Option<&'static str> {
+    let cluster = client.cluster(name).await.ok()?;
+    lineless(&cluster)
+}
+
+fn lineless(cluster: &ToldCluster) -> Option<&'static str> {
+    if cluster.line.up {
+        None
+    } else if super::is_heard_by_https(cluster) {
+        Some(REPORTS)
+    } else {
+        Some(LATER)
+    }
 }
 
 /// Waits until the agent has taken it, and tells what the agent does then.
@@ -206,11 +212,10 @@ fn written_end(told: &str) -> Option<&str> {
 
 fn not_yet(cluster: &ToldCluster) -> String {
     let name = &cluster.name;
-    if cluster.line.up {
-        format!("the agent of cluster {name} has not taken it yet")
-    } else {
-        format!("the line of cluster {name} is down")
-    }
+    super::awaits(
+        cluster,
+        format!("the agent of cluster {name} has not taken it yet"),
+    )
 }
 
 #[cfg(test)]
@@ -228,7 +233,8 @@ mod tests {
             message: (*message).to_owned(),
             since: String::new(),
         });
-        let mut cluster = cluster(Phase::Healthy, &[], said.collect());
+        let phase = if up { Phase::Healthy } else { Phase::Offline };
+        let mut cluster = cluster(phase, &[], said.collect());
         cluster.line.up = up;
         cluster
     }
@@ -292,5 +298,28 @@ mod tests {
         let still = Ok(format!("still mends nothing: {}", owners(LATER)));
         assert_eq!(says(true, Status::True, &owners(LATER)), still);
         assert_eq!(says(false, Status::Unknown, &hubs(UNTIL)), down);
+    }
+
+    /// H10: where a WebSocket is blocked there is no line, and the order is taken all the same.
+    #[test]
+    fn an_agent_that_is_heard_by_https_is_not_said_to_be_away() {
+        let heard = |up: bool, phase: Phase, status: Status| {
+            let mut cluster = told(up, &[(ConditionType::Paused, status, &hubs(UNTIL))]);
+            cluster.phase = phase.into();
+            cluster
+        };
+        let by_https = heard(false, Phase::Healthy, Status::False);
+        assert_eq!(lineless(&by_https), Some(REPORTS));
+        let yet = "the agent of cluster eu1 has not taken it yet; the line of cluster eu1 is down, and its agent takes orders \
+                   with its reports by HTTPS";
+        assert_eq!(paused(&by_https, UNTIL), Err(yet.to_owned()));
+        let open = heard(false, Phase::Paused, Status::True);
+        assert_eq!(resumed(&open), Err(yet.to_owned()));
+        // What it says is its word by HTTPS as well.
+        assert_eq!(paused(&open, UNTIL), Ok("mends nothing now".to_owned()));
+        let away = heard(false, Phase::Offline, Status::Unknown);
+        assert_eq!(lineless(&away), Some(super::LATER));
+        let up = heard(true, Phase::Healthy, Status::False);
+        assert_eq!(lineless(&up), None);
     }
 }

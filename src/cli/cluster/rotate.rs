@@ -100,10 +100,10 @@ fn lacks(cluster: &ToldCluster, replaced: &RotateWish) -> Option<String> {
         .find(|(kind, old)| in_force(cluster, kind).any(|k| k.fingerprint == **old))?;
     let new = in_force(cluster, kind).find(|k| k.fingerprint != *old);
     Some(match new {
-        None if !cluster.line.up => {
-            format!("the line of cluster {} is down", cluster.name)
+        None => {
+            let lack = format!("the {kind} key {old} has no successor yet");
+            super::awaits(cluster, lack)
         }
-        None => format!("the {kind} key {old} has no successor yet"),
         Some(new) => {
             let told = cluster
                 .conditions
@@ -148,7 +148,9 @@ mod tests {
         let identity = key("identity", "SHA256:id", "active");
         let [old, new] = ["old", "new"].map(|k| key("deploy", &format!("SHA256:{k}"), "active"));
         let before = [identity.clone(), old.clone()];
-        assert!(lack(false, &before).unwrap().contains("is down"));
+        let by_https = "the deploy key SHA256:old has no successor yet; the line of cluster eu1 is down, and its agent takes orders \
+                        with its reports by HTTPS";
+        assert_eq!(lack(false, &before).unwrap(), by_https);
         assert!(lack(true, &before).unwrap().contains("no successor"));
         let retiring = KeyView {
             state: "retiring".to_owned(),

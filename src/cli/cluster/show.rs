@@ -12,7 +12,7 @@ use crate::cli::heal;
 use crate::cli::output::{Format, Output, ago, document, emit, kind, phase, rows_text, status};
 use crate::cli::progress;
 use crate::clock;
-use crate::wire::api::{AgentCopyStanding, RegistryView, ToldCluster, ToldHeal};
+use crate::wire::api::{AgentCopyStanding, OtherWay, RegistryView, ToldCluster, ToldHeal};
 use crate::wire::id::ClusterName;
 use crate::wire::report::ConditionType;
 
@@ -92,6 +92,10 @@ fn heals_text(heals: &[ToldHeal], now: OffsetDateTime) -> String {
         ],
         rows.collect(),
     );
+    // Who wrote it, by which commit, and each step have no room in a row.
+    if !heals.is_empty() {
+        text.push_str("\nthe whole story of one: linesman heal show ID\n");
+    }
     text
 }
 
@@ -168,6 +172,8 @@ fn describe(shown: &Shown, wide: bool, now: OffsetDateTime) -> String {
 /// What stands above the tables.
 fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTime) -> String {
     let revoked = revoked(cluster, now).map(|text| ("revoked", text));
+    let other_way = cluster.other_way.as_ref();
+    let other_way = other_way.map(|other| ("applications", elsewhere(other)));
     rows_text(
         None,
         [
@@ -188,6 +194,7 @@ fn record(cluster: &ToldCluster, from: Option<&RegistryView>, now: OffsetDateTim
             ("added", cluster.created_at.clone()),
         ]
         .into_iter()
+        .chain(other_way)
         .chain(revoked)
         .map(|(key, value)| vec![key.to_owned(), value]),
     )
@@ -213,6 +220,23 @@ fn copy(standing: Option<&AgentCopyStanding>) -> String {
             None => "in the catalog, old; the hub renews it".to_owned(),
         },
     }
+}
+
+/// Which Applications name the catalog by a URL that their Argo CD has no key for, and what to do.
+fn elsewhere(other: &OtherWay) -> String {
+    let theirs = (!other.files.is_empty()).then(|| {
+        format!(
+            "those of {} name the catalog by the URL of the other way; put {} there",
+            other.files.join(", "),
+            other.url
+        )
+    });
+    let own = other
+        .proposed
+        .as_ref()
+        .map(|branch| format!("the hub's own wait for a signature on branch {branch}; merge it"));
+    let told: Vec<String> = theirs.into_iter().chain(own).collect();
+    told.join("; ")
 }
 
 /// Whence the engine's images come, and whose word that is.
@@ -294,112 +318,4 @@ fn section<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<Vec<S
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::cluster::wait;
-    use crate::wire::api::{ScopeOptions, ToldCondition};
-    use crate::wire::report::{Phase, Status};
-
-    /// W27
-    #[test]
-    fn how_the_copy_of_the_agent_stands_is_said() {
-        let copy_of = |kept, current, proposed: Option<&str>, trouble: Option<&str>| {
-            copy(Some(&AgentCopyStanding {
-                kept,
-                current,
-                proposed: proposed.map(str::to_owned),
-                trouble: trouble.map(str::to_owned),
-                applied: None,
-            }))
-        };
-        let applied = |applied| {
-            copy(Some(&AgentCopyStanding {
-                kept: true,
-                current: true,
-                applied: Some(applied),
-                ..AgentCopyStanding::default()
-            }))
-        };
-        let waits = "in the catalog, old; the new one waits on branch a/b for a signature";
-        for (said, expected) in [
-            (copy(None), ""),
-            (copy_of(false, false, None, None), "none in the catalog"),
-            (copy_of(false, false, None, Some("not read")), "not read"),
-            (
-                copy_of(true, true, None, None),
-                "in the catalog, as it has to be",
-            ),
-            (applied(true), "in the catalog, as it has to be"),
-            (
-                applied(false),
-                "in the catalog, as it has to be; the engine has not applied it yet",
-            ),
-            (copy_of(true, false, Some("a/b"), None), waits),
-            (
-                copy_of(true, false, None, Some("no space")),
-                "in the catalog, old; not renewed: no space",
-            ),
-            (
-                copy_of(true, false, None, None),
-                "in the catalog, old; the hub renews it",
-            ),
-        ] {
-            assert_eq!(said, expected);
-        }
-    }
-
-    /// The hub has the new YAML's word as soon as its token is redeemed, and the agent of before may be the one that did.
-    #[test]
-    fn some_namespaces_are_covered_once_the_agent_of_that_yaml_runs() {
-        let mut cluster = wait::tests::cluster(Phase::Healthy, &[], Vec::new());
-        assert_eq!(covered(&cluster), "the whole cluster");
-        cluster.scope = Some(ScopeOptions {
-            namespaces: vec!["cart".to_owned(), "shop".to_owned()],
-            strict: false,
-        });
-        let begins = "namespaces cart, shop, once the agent of that YAML runs";
-        assert_eq!(covered(&cluster), begins);
-        cluster.conditions.push(ToldCondition {
-            kind: ConditionType::Uncovered.into(),
-            status: Status::False.into(),
-            reason: "Covered".to_owned(),
-            message: String::new(),
-            since: "2026-01-01T00:00:00Z".to_owned(),
-        });
-        assert_eq!(covered(&cluster), "namespaces cart, shop");
-    }
-
-    #[test]
-    fn whence_images_come_is_said_with_whose_word_it_is() {
-        let view = |registry: &str, own| RegistryView {
-            registry: registry.to_owned(),
-            pull_secret: None,
-            change: 0,
-            own,
-        };
-        let private = |registry: &str| RegistryView {
-            pull_secret: Some("regcred".to_owned()),
-            ..view(registry, false)
-        };
-        for (view, expected) in [
-            (view("", false), "from the registries that they name"),
-            (
-                view("", true),
-                "from the registries that they name (said for this cluster)",
-            ),
-            (view("r.org", true), "from r.org (said for this cluster)"),
-            (view("r.org", false), "from r.org (the hub's word for all)"),
-            (
-                private("r.org"),
-                "from r.org, with Secret regcred (the hub's word for all)",
-            ),
-            (
-                private(""),
-                "from the registries that they name, with Secret regcred (the hub's word for all)",
-            ),
-        ] {
-            assert_eq!(images(Some(&view)), expected);
-        }
-        assert_eq!(images(None), "");
-    }
-}
+mod tests;

@@ -127,7 +127,7 @@ fn portless(word: &str) -> &str {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let client = args.connect.client().await?;
+    let client = args.connect.patient_client()?;
     let goal = (args.goal, args.after.as_ref());
     until(&client, &args.name, goal, args.timeout).await?;
     super::stands(&client, &args.name, args.output.output).await

@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use super::is_stdin;
 use crate::cli::exit::{Code, Failure, unread};
+use crate::client;
 use crate::secret::Secret;
 
 /// A token file holds one token; more is another file.
@@ -74,6 +75,19 @@ pub(in crate::cli) fn read_ca(path: &Path) -> Result<String> {
     })
 }
 
+/// A CA that a flag of the hub names: one that cannot be used is found at the start, and not when somebody is called with it.
+pub(in crate::cli) fn read_roots(flag: &str, path: &Path) -> Result<String> {
+    let pem = read_ca(path)?;
+    match client::roots(&pem) {
+        Ok(_) => Ok(pem),
+        Err(error) => {
+            let text = format!("{flag} {}: {error}", path.display());
+            let next = "name a PEM file with the certificate of the CA";
+            Err(Failure::new(Code::Usage, text, next).into())
+        }
+    }
+}
+
 /// All of it; `None` where that is more than so many bytes.
 fn read_bounded(from: impl Read, limit: u64) -> std::io::Result<Option<String>> {
     let mut bytes = Vec::new();
@@ -114,9 +128,14 @@ mod tests {
         fs::write(&path, text(MAX_CA_FILE + 1)).unwrap();
         let said = usage(read_ca(&path).unwrap_err());
         assert!(said.ends_with("holds more than 1048576 bytes"), "{said}");
+        // What holds no certificate was found when somebody was called with it, in words about the hub's own CA.
+        let shown = path.display();
+        fs::write(&path, "garbage\n").unwrap();
+        let said = usage(read_roots("--oidc-ca", &path).unwrap_err());
+        let none = "read the CA certificate: it holds no certificate";
+        assert_eq!(said, format!("--oidc-ca {shown}: {none}"));
         fs::remove_file(&path).unwrap();
         // One that is not there is as wrong a command line; it ended with another code.
-        let shown = path.display();
         for (error, what) in [
             (read_token(&path).unwrap_err(), "token"),
             (read_ca(&path).unwrap_err(), "CA"),

@@ -13,7 +13,7 @@ use crate::bundle::release::{self, Release, ReleaseError, Version};
 use crate::client::WantedBundle;
 use crate::client::fetch::{FetchError, Fetcher};
 use crate::keys::sha256_hex;
-use crate::wire::api::{EngineKind, MAX_BUNDLE, ToldBundle};
+use crate::wire::api::{BundleOrigin, EngineKind, MAX_BUNDLE, ToldBundle};
 
 /// A list of checksums is refused above this many bytes.
 const MAX_CHECKSUMS: usize = 1 << 20;
@@ -30,9 +30,11 @@ Examples:
   linesman engine import core-install.yaml             # Argo CD's, of the release's 'manifests' directory
 
 A version is fetched from the project's own release and refused unless its SHA-256 is vouched for: Flux
-publishes a list, Argo CD none, so for it a list comes with this program, or you give --sha256. A mirror has
-the files at the same paths below its address: v2.9.4/install.yaml and v2.9.4/flux_2.9.4_checksums.txt,
-v3.2.6/manifests/core-install.yaml (or install.yaml).
+publishes a list, Argo CD none, so for it a list comes with this program, or you give --sha256, from a source
+of your own: of the file in the release's tag, checked out by yourself, and not of what was fetched here. A
+mirror has the files at the same paths below its address: v2.9.4/install.yaml and
+v2.9.4/flux_2.9.4_checksums.txt, v3.2.6/manifests/core-install.yaml (or install.yaml). Its list of checksums
+is the mirror's own word; --sha256 does without that.
 
 The hub puts the objects into a normal form and names the bundle by its digest: importing the same
 manifests twice changes nothing. New clusters get the newest version, whatever was imported last; of one
@@ -119,6 +121,10 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let wanted = WantedBundle {
         release: manifest.release.clone(),
         components: args.components.clone(),
+        origin: Some(BundleOrigin {
+            source: manifest.source.clone(),
+            verified_by: manifest.verified_by.to_owned(),
+        }),
     };
     let sum = sha256_hex(&manifest.bytes);
     let bundle = client.import_bundle(manifest.bytes, &wanted).await?;
@@ -196,7 +202,7 @@ async fn fetch(args: &Args, engine: EngineKind, version: &str) -> Result<Manifes
     let bytes = bytes.map_err(|e| unfetched(&e))?;
     let expected = release.expected(args.sha256.as_deref(), list.as_deref());
     let by = expected.and_then(|expected| release::verify(&release.manifest, &bytes, expected));
-    let by = by.map_err(|error| unverified(&error))?;
+    let by = by.map_err(|error| unverified(&error, Some(&release)))?;
     Ok(Manifest {
         bytes,
         source: release.manifest,
@@ -213,7 +219,7 @@ fn of_file(args: &Args) -> Result<Manifest> {
         Some(given) => {
             let expected = Some((given.clone(), release::VerifiedBy::Given));
             let by = release::verify(&source, &bytes, expected);
-            by.map_err(|error| unverified(&error))?.as_str()
+            by.map_err(|error| unverified(&error, None))?.as_str()
         }
     };
     Ok(Manifest {
@@ -242,11 +248,18 @@ fn unfetched(error: &FetchError) -> anyhow::Error {
     Failure::new(code, error.to_string(), next).into()
 }
 
-/// Nothing was stored: the hub has not even seen it.
-fn unverified(error: &ReleaseError) -> anyhow::Error {
+/// Nothing was stored: the hub has not even seen it. What has to be checked is no word for itself, so what was found is not
+/// offered as what to give.
+fn unverified(error: &ReleaseError, release: Option<&Release>) -> anyhow::Error {
     let next = match error {
-        ReleaseError::Unverified { found, .. } => {
-            format!("compare that with a source that you trust, then give it: --sha256 {found}")
+        ReleaseError::Unverified { .. } => {
+            let tag = release.map_or_else(
+                || "check out the release's tag".to_owned(),
+                Release::at_its_tag,
+            );
+            format!(
+                "take the digest from a source of your own, not from what was fetched: {tag}; then give that: --sha256 HEX"
+            )
         }
         ReleaseError::Altered { .. } => {
             "fetch it again, from the project itself; do not use this one".to_owned()

@@ -144,6 +144,7 @@ mod tests {
             size: 3,
             kubernetes: None,
             imported_at: "2026-01-02T03:04:05.000Z".to_owned(),
+            origin: None,
         }
     }
 

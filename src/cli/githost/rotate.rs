@@ -18,12 +18,21 @@ const NAMED: usize = 5;
 const EXAMPLES: &str = "\
 The new key is told to every cluster beside the present one. When all that are in reach say that their engines
 have it (with Argo CD two minutes later), the Git server shows it; when all were shown it, the old one is told
-no longer. No fetch fails. A cluster out of reach is waited for a day. If the present key may be in wrong
-hands, do not wait: --now.
+no longer. No fetch of a cluster fails. A cluster out of reach is waited for a day. If the present key may be
+in wrong hands, do not wait: --now.
+
+People and pipelines that push know the present key alone, and nothing waits for them: ssh refuses the new
+one, as if somebody else answered. Each runs 'linesman catalog clone DIR' again on the clone that there is,
+which brings the keys that are told. Who has a known_hosts file of their own takes the old key out of it
+(ssh-keygen -R '[HOST]:PORT') and puts the new one of 'linesman githost show -o json' in.
 
 Examples:
   linesman githost rotate-host-key builtin --wait
   linesman githost rotate-host-key builtin --now";
+
+/// For whoever pushes: no cluster needs it.
+const CLONES: &str = "next:  people and pipelines that push meet the new key: each runs 'linesman catalog clone DIR' again on its clone, \
+                      or, with a known_hosts of its own, ssh-keygen -R '[HOST]:PORT' there";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -59,6 +68,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     }
     let Some(limit) = args.wait else {
         progress_line("it goes on by itself; see: linesman githost show");
+        progress_line(CLONES);
         return print(args.output.output, &host);
     };
     let patience = Patience {
@@ -72,6 +82,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     });
     let (host, took) = asked.await?;
     progress_line(&format!("the old key is gone ({took:.1} s)"));
+    progress_line(CLONES);
     print(args.output.output, &host)
 }
 

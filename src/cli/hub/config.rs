@@ -72,6 +72,7 @@ pub(super) fn config(args: Args) -> Result<HubConfig> {
             ..key_policy(args.rotate_keys_after)?
         },
         audit: args.audit.config()?,
+        grants: args.grants.config(),
         sessions: args.oidc.sessions(),
         oidc: args.oidc.config()?,
         notify: args.notify.config()?,

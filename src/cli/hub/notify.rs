@@ -58,7 +58,8 @@ impl NotifyArgs {
         let mut sinks = Vec::new();
         if let Some(url) = self.notify_url {
             let secret = self.notify_secret_file.as_deref().map(secret).transpose()?;
-            let ca = self.notify_ca.as_deref().map(connect::read_ca);
+            let ca = self.notify_ca.as_deref();
+            let ca = ca.map(|path| connect::read_roots("--notify-ca", path));
             sinks.push(Sink::Webhook {
                 url: Secret::new(receiver("--notify-url", url)?),
                 secret,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::audit::look_for_secret;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::{connect, duration};
 use crate::hub::auth::Role;
@@ -177,6 +178,11 @@ impl OidcArgs {
         }
         let parameters = self.oidc_parameters.iter().map(|text| parameter(text));
         let roles = self.oidc_roles.iter().map(|text| role(text));
+        if let Some(path) = &self.oidc_client_secret_file {
+            look_for_secret("--oidc-client-secret-file", path);
+        }
+        let ca = self.oidc_ca.as_deref();
+        let ca = ca.map(|path| connect::read_roots("--oidc-ca", path));
         Ok(Some(Config {
             issuer,
             client_id: self.oidc_client_id,
@@ -190,7 +196,7 @@ impl OidcArgs {
                 groups_prefix: self.oidc_groups_prefix,
             },
             roles: roles.collect::<Result<_>>()?,
-            ca: self.oidc_ca.as_deref().map(connect::read_ca).transpose()?,
+            ca: ca.transpose()?,
             sessions,
             vouched_within: self.oidc_vouched_within,
             groups_within: self.oidc_groups_within,
@@ -344,6 +350,7 @@ mod tests {
             &["--oidc-issuer", "https://i", "--oidc-scopes", "email"],
             &["--oidc-issuer", "https://i", "--oidc-parameter", "state=x"],
             &["--oidc-issuer", "https://i", "--oidc-parameter", "x"],
+            &["--oidc-issuer", "https://i", "--oidc-ca", "/dev/null"],
             &["--oidc-issuer", "https://i", "--session-life", "0"],
             &["--oidc-issuer", "https://i", "--session-life", "7"],
             &["--oidc-issuer", "https://i", "--session-idle", "14m"],

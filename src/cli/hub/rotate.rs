@@ -1,5 +1,6 @@
 //! `linesman hub rotate`: another signing key or another CA for the hub whose data directory this is.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use anyhow::Result;
 
 use crate::cli::confirm::{Question, Yes, command, confirm};
 use crate::cli::duration;
-use crate::cli::exit::{Code, Failure};
+use crate::cli::exit::{Code, Failure, of_system};
 use crate::cli::output::{Format, Output, document, emit, progress_line, rows_text};
 use crate::clock;
-use crate::hub::serve::renew;
+use crate::hub::serve::renew::{self, Renewed};
 
 const EXAMPLES: &str = "\
 Run it on the hub's machine, as the hub's user. A hub that runs, and each of its replicas, tells agents of the
@@ -80,37 +81,71 @@ pub(super) async fn run(args: Args) -> Result<()> {
         confirm(&at_once(&data, args.lead))?;
     }
     let times = renew::times(clock::now(), args.lead.try_into()?);
-    let used = clock::rfc3339(times.used);
-    let (what, renewed, then) = match args.what {
-        What::Key => (
-            "signing key",
-            renew::key(&data, times).await.map_err(|e| failed(&e))?,
-            "a backup from before this has the old key".to_owned(),
-        ),
-        What::Ca => (
-            "CA",
-            renew::ca(&data, times).await.map_err(|e| failed(&e))?,
-            format!(
-                "until then people log in again: linesman login URL --ca {}",
-                data.join("ca.crt").display()
-            ),
-        ),
+    let (what, renewed) = match args.what {
+        What::Key => ("signing key", renew::key(&data, times).await),
+        What::Ca => ("CA", renew::ca(&data, times).await),
+    };
+    let renewed = renewed.map_err(|e| failed(&e))?;
+    let told = Told {
+        renewed,
+        used_at: clock::rfc3339(times.used),
+        ends_at: clock::rfc3339(times.ends),
     };
     emit(&match args.output.output {
-        format @ (Format::Json | Format::Yaml) => document(format, &renewed)?,
-        Format::Name => format!("{}\n", renewed.after),
+        format @ (Format::Json | Format::Yaml) => document(format, &told)?,
+        Format::Name => format!("{}\n", told.renewed.after),
         Format::Table | Format::Wide => rows_text(
             None,
-            [(what, renewed.after), ("before", renewed.before)]
-                .map(|(key, value)| vec![key.to_owned(), value]),
+            [
+                (what, &told.renewed.after),
+                ("before", &told.renewed.before),
+            ]
+            .map(|(key, value)| vec![key.to_owned(), value.clone()]),
         ),
     })?;
-    progress_line(&format!(
-        "told from now on, used from {used}; the one before counts until {}",
-        clock::rfc3339(times.ends)
-    ));
-    progress_line(&then);
+    for line in told.words(args.what, &data) {
+        progress_line(&line);
+    }
     Ok(())
+}
+
+/// What was made, and its times.
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    #[serde(flatten)]
+    renewed: Renewed,
+    used_at: String,
+    ends_at: String,
+}
+
+impl Told {
+    /// What comes of it, for people.
+    fn words(&self, what: What, data: &Path) -> [String; 2] {
+        let Self {
+            renewed: _,
+            used_at,
+            ends_at,
+        } = self;
+        match what {
+            What::Key => [
+                format!(
+                    "told from now on, used from {used_at}; the one before counts until {ends_at}"
+                ),
+                "a backup from before this has the old key".to_owned(),
+            ],
+            // The one before is told for a while yet, but no certificate is of it any more.
+            What::Ca => [
+                format!(
+                    "told from now on, used from {used_at}: who has only the one before is refused from then on"
+                ),
+                format!(
+                    "until {used_at} people log in again: linesman login URL --ca {}",
+                    data.join("ca.crt").display()
+                ),
+            ],
+        }
+    }
 }
 
 /// Another CA in force before anybody can know of it.
@@ -136,6 +171,60 @@ fn at_once(data: &Path, lead: Duration) -> Question<'static> {
 }
 
 fn failed(error: &anyhow::Error) -> Failure {
-    let next = "run it on the hub's machine, as the hub's user, with the --data of 'linesman hub'";
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    let next = match causes.next().map(std::io::Error::kind) {
+        Some(
+            kind @ (ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::ReadOnlyFilesystem),
+        ) => of_system(kind),
+        _ => "run it on the hub's machine, as the hub's user, with the --data of 'linesman hub'",
+    };
     Failure::new(Code::Failed, format!("{error:#}"), next)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    /// People had believed that they have until the CA before is told no longer.
+    #[test]
+    fn the_time_until_when_people_log_in_again_is_when_the_other_ca_is_used() {
+        let told = Told {
+            renewed: Renewed {
+                before: "1".to_owned(),
+                after: "2".to_owned(),
+            },
+            used_at: "15:27".to_owned(),
+            ends_at: "15:37".to_owned(),
+        };
+        let [used, until] = told.words(What::Ca, Path::new("/d"));
+        assert_eq!(
+            used,
+            "told from now on, used from 15:27: who has only the one before is refused from then on"
+        );
+        assert_eq!(
+            until,
+            "until 15:27 people log in again: linesman login URL --ca /d/ca.crt"
+        );
+        assert_eq!(
+            serde_json::to_value(&told).unwrap(),
+            serde_json::json!({"before": "1", "after": "2", "usedAt": "15:27", "endsAt": "15:37"})
+        );
+    }
+
+    /// Who has a full disk was told to run it as another user.
+    #[test]
+    fn what_keeps_from_writing_says_what_helps_against_that() {
+        let next = |kind: ErrorKind| {
+            let error = Err::<(), _>(std::io::Error::from(kind)).context("write ca.next");
+            failed(&error.unwrap_err()).next
+        };
+        assert_eq!(next(ErrorKind::StorageFull), "make room there");
+        assert!(next(ErrorKind::NotFound).contains("as the hub's user"));
+    }
 }

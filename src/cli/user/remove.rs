@@ -60,7 +60,7 @@ fn means(user: &UserView, grants: &[GrantView]) -> Vec<String> {
     let name = &user.name;
     let subject = format!("user:{name}");
     let own = grants.iter().filter(|g| g.subject == subject && !g.over);
-    let roles = match user.roles.as_slice() {
+    let roles = match super::roles(user).as_slice() {
         [] => "no role".to_owned(),
         roles => roles.join(", "),
     };
@@ -83,12 +83,14 @@ fn means(user: &UserView, grants: &[GrantView]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::cli::grant::tests::grant;
+    use crate::wire::api::RoleByGroup;
 
     #[test]
     fn what_a_user_loses_is_counted() {
         let mut user = UserView {
             name: "ada".to_owned(),
             roles: vec!["operator".to_owned(), "auditor".to_owned()],
+            roles_by_group: Vec::new(),
             groups: vec!["sre".to_owned()],
             tokens: 2,
             provider: None,
@@ -112,7 +114,24 @@ mod tests {
                 "What runs through the hub by them is cut, and none of it comes back with another user of the name.",
             ]
         );
+        user.roles_by_group = [("admin", true), ("viewer", false)]
+            .map(|(role, in_force)| RoleByGroup {
+                role: role.to_owned(),
+                group: "sre".to_owned(),
+                in_force,
+            })
+            .into();
+        assert_eq!(
+            super::super::roles(&user),
+            [
+                "operator",
+                "auditor",
+                "admin (by sre)",
+                "viewer (by sre, not in force)"
+            ]
+        );
         user.roles.clear();
+        user.roles_by_group.clear();
         user.provider = Some("https://id.example.org".to_owned());
         let lines = means(&user, &[]);
         assert!(

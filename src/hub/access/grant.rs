@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use time::OffsetDateTime;
 
@@ -37,6 +38,15 @@ pub struct Grant {
     pub created_by: String,
     pub created_at: OffsetDateTime,
     pub rev: i64,
+}
+
+/// What the hub's operator asks of each grant that people give; those that are there stay as they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GrantRules {
+    /// The longest that one lasts; None = one may have no end.
+    pub longest: Option<Duration>,
+    /// Each says why it is given.
+    pub reasoned: bool,
 }
 
 /// Whom a grant is for: `user:ada`, `group:sre`.

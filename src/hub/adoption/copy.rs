@@ -313,6 +313,7 @@ async fn change(
     }
     let commit = git::commit_over(repo, base, change, over).await?;
     if let Some(revision) = commit.clone() {
+        crate::hub::serve::note(&hub.store, &revision).await;
         let only = [name.clone()].into();
         replica::follow::pushed(hub, &revision, Some(&only)).await;
         hub.orders.send(name, Order::CatalogHead { revision });

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 
 use super::problem::{Problem, Slug};
-use super::{body, bundles};
+use super::strangers::Place;
+use super::{body, bundles, remote};
 use crate::clock;
 use crate::hub::auth::{self, AgentPrincipal};
 use crate::hub::pace::Act;
@@ -97,13 +101,25 @@ async fn signed(
     next: Next,
 ) -> Result<Response, Problem> {
     let (parts, content) = request.into_parts();
-    let bytes = body(content, MAX_BODY).await?;
+    let (bytes, place) = signed_body(&hub, &parts, content).await?;
     let agent = auth::agent(&hub, &parts, &bytes).await?;
+    drop(place);
     super::known(&parts.extensions);
     let mut request = Request::from_parts(parts, bytes.into());
     request.extensions_mut().insert(agent);
     request.extensions_mut().insert(Came::Https);
     Ok(next.run(request).await)
+}
+
+/// The body of a call that is said to be signed; what is not signed at all is not waited for.
+async fn signed_body(
+    hub: &Hub,
+    parts: &Parts,
+    content: Body,
+) -> Result<(Bytes, Arc<Place>), Problem> {
+    auth::is_signed(&parts.headers)?;
+    let from = remote(parts);
+    hub.strangers.read(&from, content, MAX_BODY).await
 }
 
 /// The caller's own cluster. Another's answers as one that does not exist.

@@ -16,9 +16,11 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::hub::auth::{self, AgentPrincipal, Role};
 use crate::hub::store::{BundleUse, NewBundle, StoreError, patience};
-use crate::wire::api::{BundleView, EngineKind, MAX_BUNDLE, Page, SIGNATURE_HEADER};
+use crate::wire::api::{BundleOrigin, BundleView, EngineKind, MAX_BUNDLE, Page, SIGNATURE_HEADER};
 use crate::wire::id::{ClusterName, Digest};
 
+/// Bytes of an address, and of what vouched.
+const MAX_ORIGIN: usize = 300;
 /// Clusters that a refusal names.
 const NAMED: usize = 10;
 
@@ -63,6 +65,11 @@ struct Wanted {
     version: Option<String>,
     /// Flux' controllers, with commas between them.
     components: Option<String>,
+    /// Where the importing program has it from.
+    source: Option<String>,
+    /// What vouched for it there; empty = nothing did.
+    #[serde(rename = "verifiedBy")]
+    verified_by: Option<String>,
 }
 
 impl Wanted {
@@ -78,6 +85,18 @@ impl Wanted {
         );
         let next = "give that engine and version, or the manifest of the other";
         Err(Problem::new(Slug::BundleInvalid, detail, next))
+    }
+
+    /// As it goes on record.
+    fn origin(&self) -> Option<BundleOrigin> {
+        let kept = |text: &String| {
+            let one_line = text.replace(char::is_control, "\u{fffd}");
+            crate::hub::cut(&one_line, MAX_ORIGIN).to_owned()
+        };
+        Some(BundleOrigin {
+            source: kept(self.source.as_ref()?),
+            verified_by: kept(self.verified_by.as_ref()?),
+        })
     }
 }
 
@@ -110,11 +129,18 @@ async fn import(
     .map_err(anyhow::Error::from)?;
     let (bundle, data) = parsed.map_err(|error| invalid(&error))?;
     wanted.check(&bundle)?;
-    let known = hub.store.bundle(&bundle.digest).await?.is_some();
-    if !known {
-        caller
-            .record(&hub, "bundle.import", None, bundle.digest.as_str())
-            .await?;
+    let origin = wanted.origin();
+    let before = hub.store.bundle(&bundle.digest).await?;
+    let known = before.is_some();
+    if is_news(before.as_ref(), origin.as_ref()) {
+        let target = format!(
+            "{} {} {}{}",
+            bundle.engine,
+            bundle.version,
+            bundle.digest,
+            described(origin.as_ref())
+        );
+        caller.record(&hub, "bundle.import", None, &target).await?;
     }
     let new = NewBundle {
         digest: bundle.digest.clone(),
@@ -124,6 +150,7 @@ async fn import(
         images: bundle.images(),
         data,
         imported_by: caller.user.name.clone(),
+        origin,
     };
     let view = hub.store.add_bundle(new, clock::now()).await?;
     let status = if known {
@@ -132,6 +159,26 @@ async fn import(
         StatusCode::CREATED
     };
     Ok((status, Json(view)))
+}
+
+/// Whether an import changes what is on record: the bundle comes, or somebody vouches for it by now.
+fn is_news(before: Option<&BundleView>, origin: Option<&BundleOrigin>) -> bool {
+    let vouched = |origin: Option<&BundleOrigin>| origin.is_some_and(BundleOrigin::is_verified);
+    before.is_none_or(|before| vouched(origin) && !vouched(before.origin.as_ref()))
+}
+
+fn described(origin: Option<&BundleOrigin>) -> String {
+    let Some(BundleOrigin {
+        source,
+        verified_by,
+    }) = origin
+    else {
+        return String::new();
+    };
+    match verified_by.as_str() {
+        "" => format!(", not verified, from {source}"),
+        by => format!(", verified by {by}, from {source}"),
+    }
 }
 
 /// The bundle as it is stored (zstd). Its name is its content's digest, so it never changes.
@@ -282,6 +329,45 @@ mod tests {
             size: 3,
             kubernetes: None,
             imported_at: "2026-01-02T03:04:05.000Z".to_owned(),
+            origin: None,
+        }
+    }
+
+    #[test]
+    fn an_import_is_on_record_with_what_vouched_for_it_and_again_when_somebody_does() {
+        let by = |verified_by: &str| {
+            let wanted = Wanted {
+                engine: None,
+                version: None,
+                components: None,
+                source: Some("a\n.yaml".to_owned()),
+                verified_by: Some(verified_by.to_owned()),
+            };
+            wanted.origin()
+        };
+        let (nobody, given) = (by(""), by("--sha256"));
+        let (nobody, given) = (nobody.as_ref(), given.as_ref());
+        let said = [None, nobody, given].map(described);
+        let expected = [
+            "",
+            ", not verified, from a\u{fffd}.yaml",
+            ", verified by --sha256, from a\u{fffd}.yaml",
+        ];
+        assert_eq!(said, expected);
+        for (before, now, news) in [
+            (None, None, false),
+            (None, nobody, false),
+            (None, given, true),
+            (nobody, given, true),
+            (given, given, false),
+            (given, nobody, false),
+        ] {
+            let before = BundleView {
+                origin: before.cloned(),
+                ..bundle()
+            };
+            assert!(is_news(None, now));
+            assert_eq!(is_news(Some(&before), now), news, "{before:?} {now:?}");
         }
     }
 

@@ -113,9 +113,11 @@ async fn show(
     caller.require(&hub, Role::Viewer, "cluster.show").await?;
     let cluster = find(&hub, &name).await?;
     let agent_copy = Some(agent_copy::standing(&hub, &cluster).await);
+    let view = view::one(&hub, cluster.clone()).await?;
     let view = ClusterView {
         agent_copy,
-        ..view::one(&hub, cluster).await?
+        other_way: git_route::other_way(&hub, &cluster, &view.facts).await,
+        ..view
     };
     Ok((precondition::tag(view.rev), Json(view)))
 }
@@ -237,7 +239,9 @@ async fn deliver(
     let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
     let change = change(hub, caller, new, start)?;
     if hub.store.signers().await?.is_empty() {
-        git::commit(repo, base, change).await?;
+        if let Some(head) = git::commit(repo, base, change).await? {
+            crate::hub::serve::note(&hub.store, &head).await;
+        }
         return Ok(None);
     }
     let branch = format!("linesman/{}", new.name);

@@ -25,6 +25,7 @@ mod check;
 mod list;
 mod reach;
 
+pub(super) use asked::is_namespace;
 use reach::Reach;
 
 pub fn routes() -> Router<Arc<Hub>> {
@@ -103,6 +104,7 @@ async fn add(
     let now = clock::now();
     let id = uuid::Uuid::now_v7().to_string();
     let grant = asked::grant(&new, id, &caller.user.name, now)?;
+    asked::within(&new, hub.config.grants)?;
     to_others(&hub, &caller, &grant).await?;
     // A call that came before finds its grant by the key; another body under the key is refused here.
     precondition::repeated(&hub, &caller, &headers, "/v1/grants", &new).await?;

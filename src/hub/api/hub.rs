@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use time::{Duration, OffsetDateTime};
 
@@ -11,11 +11,14 @@ use super::Caller;
 use super::problem::Problem;
 use crate::clock;
 use crate::hub::auth::Role;
+use crate::hub::notify::tokens::due;
 use crate::hub::oidc::Provider;
+use crate::hub::replica::agree;
 use crate::hub::serve::first_admin;
 use crate::hub::store::StoreError;
 use crate::hub::tls::TlsSource;
-use crate::hub::{Hub, audit, git, image};
+use crate::hub::tried::Try;
+use crate::hub::{Hub, audit, git, image, notify};
 use crate::wire::PROTOCOL;
 use crate::wire::api::{Check, HubInfo, WhoAmI};
 
@@ -32,6 +35,20 @@ pub fn routes() -> Router<Arc<Hub>> {
         .route("/v1/hub", get(info))
         .route("/v1/whoami", get(whoami))
         .route("/v1/hub/checks", get(checks))
+        .route("/v1/hub/notices/test", post(test_notice))
+}
+
+/// What each receiver of notices says to one that is a test.
+async fn test_notice(
+    State(hub): State<Arc<Hub>>,
+    caller: Caller,
+) -> Result<Json<Vec<Check>>, Problem> {
+    caller.require(&hub, Role::Admin, "notice.test").await?;
+    let sinks = hub.config.notify.sinks.iter();
+    let sinks: Vec<&str> = sinks.map(notify::Sink::name).collect();
+    let target = format!("to {}", sinks.join(", "));
+    caller.record(&hub, "notice.test", None, &target).await?;
+    Ok(Json(notify::test::send(&hub, &caller.user.name).await))
 }
 
 async fn info(State(hub): State<Arc<Hub>>) -> Json<HubInfo> {
@@ -68,8 +85,10 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
         certificate(&hub),
         bundle(&hub).await,
         sinks(&hub).await,
+        notices(&hub),
         retention(&hub).await,
         admins(&hub).await,
+        tokens(&hub, &caller).await,
         agent_image(&hub),
         Check {
             name: "clock".to_owned(),
@@ -83,6 +102,9 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
             .ca_not_after()
             .map(|end| authority(end, clock::now())),
     );
+    if hub.replica.is_some() {
+        checks.push(replicas(&hub).await);
+    }
     if let Some(provider) = &hub.oidc {
         checks.push(identity(provider).await);
     }
@@ -145,14 +167,29 @@ async fn catalog(hub: &Hub) -> Check {
 }
 
 fn certificate(hub: &Hub) -> Check {
-    let end = hub.tls.not_after();
-    let text = format!("good until {}", clock::rfc3339(end));
-    let found = if end - clock::now() > CERTIFICATE_MARGIN {
+    let (end, now) = (hub.tls.not_after(), clock::now());
+    let mut text = format!("good until {}", clock::rfc3339(end));
+    // Not a failure: a balancer before the hub may show another one.
+    if let Some(doubt) = hub.tls.doubt(&hub.config.url, now) {
+        text = format!("{text}, but {doubt}");
+    }
+    let found = if end - now > CERTIFICATE_MARGIN {
         Ok(text)
     } else {
         Err(text)
     };
     check("certificate", found, renewal(&hub.config.tls))
+}
+
+/// Whether replicas have flags that fit one another.
+async fn replicas(hub: &Hub) -> Check {
+    let found = hub.store.reaches().await;
+    let found = found.map_err(|error| crate::hub::chain_of(&error));
+    let found = found.and_then(|all| match agree::discord(&all) {
+        None => Ok(format!("{} live", all.len())),
+        Some(found) => Err(found),
+    });
+    check("replicas", found, agree::NEXT)
 }
 
 /// The hub's own CA, which nobody replaces but its operator.
@@ -214,6 +251,16 @@ async fn admins(hub: &Hub) -> Check {
     check("admin tokens", found, first_admin::NEXT)
 }
 
+/// Programs' tokens that are about to end: of all users to an admin, to everybody else their own.
+async fn tokens(hub: &Hub, caller: &Caller) -> Check {
+    let now = clock::now();
+    let own = (!caller.user.is(Role::Admin)).then_some(caller.user.id.as_str());
+    let found = hub.store.api_tokens(own, now).await;
+    let found = found.map_err(|error| crate::hub::chain_of(&error));
+    let found = found.and_then(|tokens| due::outlook(&tokens, now));
+    check("programs' tokens", found, due::NEXT)
+}
+
 /// Whether the audit goes as far back as it is to.
 async fn retention(hub: &Hub) -> Check {
     let found = audit::retain::outlook(&hub.store, hub.config.audit.retention, clock::now()).await;
@@ -221,7 +268,37 @@ async fn retention(hub: &Hub) -> Check {
     check("audit retention", found, audit::retain::NEXT)
 }
 
-/// How many records the audit's sinks have yet to take.
+/// Whether what people are to be told arrives, as far as this replica has tried.
+fn notices(hub: &Hub) -> Check {
+    let sinks = hub.config.notify.sinks.iter().map(notify::Sink::name);
+    let tries = sinks.map(|sink| (sink, hub.tried.last(sink)));
+    let fix = "look at the receiver and at the hub's --notify-… flags, then: linesman notice test";
+    check("notices", outlook(&tries.collect::<Vec<_>>()), fix)
+}
+
+/// What is said of receivers by how the last try of each ended.
+fn outlook(tries: &[(&str, Option<Try>)]) -> Result<String, String> {
+    let mut failed = false;
+    let told = tries.iter().map(|(sink, last)| match last {
+        None => format!("nothing was sent to {sink} yet: 'linesman notice test' does"),
+        Some(last) => match last.fault() {
+            Some(fault) => {
+                failed = true;
+                format!("{sink} {fault}")
+            }
+            None => format!("{sink} took the last at {}", clock::rfc3339(last.at())),
+        },
+    });
+    let told: Vec<String> = told.collect();
+    let told = told.join("; ");
+    match (tries, failed) {
+        ([], _) => Ok("no receiver is set".to_owned()),
+        (_, false) => Ok(told),
+        (_, true) => Err(told),
+    }
+}
+
+/// How many records the audit's sinks have yet to take, and whether they take any.
 async fn sinks(hub: &Hub) -> Check {
     let mut found = Vec::new();
     let mut late = false;
@@ -229,8 +306,10 @@ async fn sinks(hub: &Hub) -> Check {
         let name = sink.name();
         match behind(hub, &name).await {
             Ok(behind) => {
-                late |= behind > MAX_BEHIND;
-                found.push(format!("{name} is {behind} records behind"));
+                let fault = hub.tried.last(&name).and_then(|last| last.fault());
+                late |= behind > MAX_BEHIND || fault.is_some();
+                let fault = fault.map_or_else(String::new, |fault| format!(", and {fault}"));
+                found.push(format!("{name} is {behind} records behind{fault}"));
             }
             Err(error) => {
                 late = true;
@@ -260,6 +339,27 @@ async fn behind(hub: &Hub, sink: &str) -> Result<i64, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hub::tried::Tried;
+
+    /// A wrong address was found at the first outage.
+    #[test]
+    fn a_receiver_whose_last_try_failed_is_told_with_the_reason() {
+        let tried = Tried::default();
+        let last = |sink| (sink, tried.last(sink));
+        assert_eq!(outlook(&[]), Ok("no receiver is set".to_owned()));
+        let unsent = "nothing was sent to slack yet: 'linesman notice test' does";
+        assert_eq!(outlook(&[last("slack")]), Ok(unsent.to_owned()));
+        let now = OffsetDateTime::UNIX_EPOCH;
+        tried.went("webhook", now, Ok(()));
+        let took = "webhook took the last at 1970-01-01T00:00:00.000Z";
+        assert_eq!(outlook(&[last("webhook")]), Ok(took.to_owned()));
+        tried.went("slack", now, Err("it answered 404".to_owned()));
+        let failed = "slack has failed since 1970-01-01T00:00:00.000Z: it answered 404";
+        assert_eq!(
+            outlook(&[last("webhook"), last("slack")]),
+            Err(format!("{took}; {failed}"))
+        );
+    }
 
     #[test]
     fn an_own_ca_that_ends_within_half_a_year_is_to_be_replaced() {

@@ -9,8 +9,8 @@ use axum::{Json, Router};
 use http::StatusCode;
 use http::request::Parts;
 
-use super::UserBody;
 use super::problem::{Problem, Slug};
+use super::strangers::StrangersBody;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::login::pending::{self, Polled};
@@ -101,7 +101,7 @@ async fn device(State(hub): State<Arc<Hub>>, from: From) -> Result<Json<DeviceLo
 async fn token(
     State(hub): State<Arc<Hub>>,
     from: From,
-    UserBody(asked): UserBody<TokenRequest>,
+    StrangersBody(asked): StrangersBody<TokenRequest>,
 ) -> Result<Json<SessionAnswer>, Problem> {
     login::may_try(&hub, Attempt::Tokens, &from).await?;
     let own = hub.clone();
@@ -188,7 +188,7 @@ fn expired(what: &str) -> Problem {
 async fn end(
     State(hub): State<Arc<Hub>>,
     from: From,
-    UserBody(asked): UserBody<EndSession>,
+    StrangersBody(asked): StrangersBody<EndSession>,
 ) -> Result<StatusCode, Problem> {
     login::may_try(&hub, Attempt::End, &from).await?;
     let ended = session::log_out(&hub, &asked.refresh_token, &from).await;

@@ -13,10 +13,11 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use super::openapi::{Repeat, repeat};
-use super::precondition;
 use super::problem::{Problem, Slug};
+use super::{Caller, precondition};
+use crate::hub::auth::{self, Role};
 use crate::hub::store::{Call, Called, calls, patience};
-use crate::hub::{Hub, auth, chain_of};
+use crate::hub::{Hub, chain_of};
 use crate::wire::api::MAX_BODY;
 use crate::{clock, keys};
 
@@ -29,6 +30,9 @@ struct Kept {
     status: u16,
     /// None = it was too long.
     body: Option<String>,
+    /// What its caller was; none = a build of before kept it.
+    #[serde(default)]
+    roles: Vec<String>,
 }
 
 pub(super) async fn by_key(State(hub): State<Arc<Hub>>, request: Request, next: Next) -> Response {
@@ -56,8 +60,9 @@ async fn once(
     super::known(request.extensions());
     let (parts, body) = request.into_parts();
     let body = super::body(body, MAX_BODY).await?;
+    let caller = Caller::new(user, &parts);
     let call = Call {
-        user_id: user.id,
+        user_id: caller.user.id.clone(),
         key,
         digest: digest(super::path_and_query(&parts), &body),
     };
@@ -67,7 +72,7 @@ async fn once(
         Called::First => {}
         Called::Running => return Err(running()),
         Called::Changed => return Err(changed()),
-        Called::Before(kept) => return again(&kept),
+        Called::Before(kept) => return again(hub, &caller, &kept).await,
         Called::Other => return Err(precondition::mismatch()),
     }
     let request = Request::from_parts(parts, Body::from(body));
@@ -75,7 +80,7 @@ async fn once(
     let work = hub.clone();
     let done = hub.work.spawn(patience::carried(async move {
         let answer = calls::within(call.clone(), began, next.run(request)).await;
-        keep(&work, &call, answer).await
+        keep(&work, &call, &caller.user.roles, answer).await
     }));
     Ok(done.await.context("carry a call out once")?)
 }
@@ -119,7 +124,7 @@ fn is_in_doubt(answer: &Response) -> bool {
 }
 
 /// Keeps the answer to what was done; what was refused may be asked for again by the same key.
-async fn keep(hub: &Hub, call: &Call, answer: Response) -> Response {
+async fn keep(hub: &Hub, call: &Call, roles: &[Role], answer: Response) -> Response {
     let status = answer.status();
     let problem = answer.extensions().get::<Problem>();
     if problem.is_some_and(|problem| problem.slug == Slug::Busy) {
@@ -144,6 +149,7 @@ async fn keep(hub: &Hub, call: &Call, answer: Response) -> Response {
     let kept = Kept {
         status: status.as_u16(),
         body: text,
+        roles: roles.iter().map(|role| role.as_str().to_owned()).collect(),
     };
     let kept = serde_json::to_string(&kept).expect("an answer has no keys but its own");
     end(hub, call, Some(kept)).await;
@@ -167,8 +173,13 @@ async fn lose(hub: &Hub, call: &Call) {
     }
 }
 
-fn again(kept: &str) -> Result<Response, Problem> {
+/// The answer of then, for a caller who has all the roles of then: by a narrower token, or with a role less, nobody is told what they
+/// could not ask for any more.
+async fn again(hub: &Hub, caller: &Caller, kept: &str) -> Result<Response, Problem> {
     let kept: Kept = serde_json::from_str(kept).context("read a call's answer")?;
+    for role in kept.roles.iter().filter_map(|role| Role::parse(role)) {
+        caller.require(hub, role, "call.repeat").await?;
+    }
     let Some(body) = kept.body else {
         return Err(Problem::new(
             Slug::Exists,

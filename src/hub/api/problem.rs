@@ -170,6 +170,15 @@ impl IntoResponse for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
+        if error.is_of_disk() {
+            tracing::error!(error = %crate::hub::chain_of(&error), "the database's disk refused a request");
+            return Self::new(
+                Slug::Unavailable,
+                "the disk of the hub's database is full or failing",
+                "make room on the hub's machine (df -h of its data directory), then try again",
+            )
+            .retry_after(1);
+        }
         match error {
             StoreError::Exists(what) => Self::new(
                 Slug::Exists,
@@ -202,7 +211,10 @@ impl From<StoreError> for Problem {
                 error.to_string(),
                 "ask for less: by --since, --user or --cluster",
             ),
-            StoreError::Refused(_) | StoreError::Database { .. } | StoreError::Silent(_) => {
+            StoreError::Refused(_)
+            | StoreError::Database { .. }
+            | StoreError::Silent(_)
+            | StoreError::OtherEnd(_) => {
                 tracing::error!(error = %crate::hub::chain_of(&error), "the database refused a request");
                 Self::new(
                     Slug::Unavailable,

@@ -188,6 +188,7 @@ mod tests {
                 "post /v1/login/device",
                 "post /v1/login/token",
                 "post /v1/login/end",
+                "post /v1/hub/notices/test",
             ]
         );
         assert_eq!(class("get /clusters/{name}/{*rest}"), Class::Own);

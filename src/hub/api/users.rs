@@ -16,12 +16,14 @@ use super::{Caller, UserBody, precondition};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::access;
-use crate::hub::auth::{Role, Scope};
+use crate::hub::auth::{self, Role, Scope};
 use crate::hub::registration::{Prefix, TokenText};
 use crate::hub::running::Gone;
 use crate::hub::store::{ApiToken, Ended, StoreError, UserRow};
 use crate::keys;
-use crate::wire::api::{ApiTokenAnswer, ApiTokenView, NewApiToken, NewUser, Page, UserView};
+use crate::wire::api::{
+    ApiTokenAnswer, ApiTokenView, NewApiToken, NewUser, Page, RoleByGroup, UserView,
+};
 use crate::wire::id::ClusterName;
 
 mod change;
@@ -58,7 +60,7 @@ async fn list(
     let users = hub.store.users().await?;
     let view = |user: UserRow| {
         let count = tokens.iter().filter(|(_, name)| *name == user.name).count();
-        shown(user, count)
+        shown(&hub, user, count)
     };
     let users = precondition::page(users, &part, |user| user.name.clone())?;
     Ok(Json(Page {
@@ -106,11 +108,19 @@ async fn add(
     let added = hub.store.add_user(user, clock::now()).await;
     let user = caller.outcome(&hub, added.map_err(Problem::from)).await?;
     hub.access_changed.notify_one();
-    Ok((StatusCode::CREATED, Json(shown(user, 0))))
+    Ok((StatusCode::CREATED, Json(shown(&hub, user, 0))))
 }
 
-fn shown(user: UserRow, tokens: usize) -> UserView {
+fn shown(hub: &Hub, user: UserRow, tokens: usize) -> UserView {
+    let oidc = hub.config.oidc.as_ref();
+    let in_force = auth::lapsed(&user, oidc, clock::now()).is_none();
+    let given = auth::roles_given(&user, oidc).map(|(role, group)| RoleByGroup {
+        role: role.as_str().to_owned(),
+        group: group.clone(),
+        in_force,
+    });
     UserView {
+        roles_by_group: given.collect(),
         tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
         vouched_at: user.provider.as_ref().map(|p| clock::rfc3339(p.vouched_at)),
         provider: user.provider.map(|p| p.issuer),
@@ -190,18 +200,7 @@ async fn tokens(
     caller: Caller,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Page<ApiTokenView>>, Problem> {
-    let own = caller.user.id.clone();
-    let of = match wanted.user.as_deref() {
-        None => Some(own),
-        Some(name) if name == caller.user.name => Some(own),
-        Some(name) => {
-            caller.require(&hub, Role::Admin, "token.list").await?;
-            match name {
-                "*" => None,
-                name => Some(find(&hub, name).await?.id),
-            }
-        }
-    };
+    let of = whose(&hub, &caller, wanted.user.as_deref(), "token.list").await?;
     let tokens = hub.store.api_tokens(of.as_deref(), clock::now()).await?;
     let part = Part {
         limit: wanted.limit,
@@ -217,6 +216,23 @@ async fn tokens(
         items: items.map(|(token, user)| view(token, user)).collect(),
         cursor: tokens.cursor,
     }))
+}
+
+/// Of which user something is to be listed: the caller where nobody is named, and for admins whoever is, or all (`*`, None).
+pub(super) async fn whose(
+    hub: &Hub,
+    caller: &Caller,
+    named: Option<&str>,
+    action: &str,
+) -> Result<Option<String>, Problem> {
+    let Some(name) = named.filter(|name| *name != caller.user.name) else {
+        return Ok(Some(caller.user.id.clone()));
+    };
+    caller.require(hub, Role::Admin, action).await?;
+    match name {
+        "*" => Ok(None),
+        name => Ok(Some(find(hub, name).await?.id)),
+    }
 }
 
 /// One in force, to its holder and to admins.
@@ -271,11 +287,10 @@ async fn create(
             find(&hub, name).await?
         }
         // A token with scopes would otherwise make one without.
-        _ if caller.user.scoped => {
-            caller.require(&hub, Role::Admin, "token.create").await?;
+        _ => {
+            caller.unscoped(&hub, "token.create").await?;
             find(&hub, &caller.user.name).await?
         }
-        _ => find(&hub, &caller.user.name).await?,
     };
     check(&new)?;
     precondition::repeated(&hub, &caller, &headers, "/v1/api-tokens", &new).await?;
@@ -318,7 +333,10 @@ fn not_made(error: StoreError) -> Problem {
 fn check(new: &NewApiToken) -> Result<(), Problem> {
     let bad = |what: &str, next: &str| Err(Problem::new(Slug::BadRequest, what, next));
     if !(1..=LONGEST).contains(&new.lasts) {
-        return bad("a token lasts 1 s to 366 d", "choose a shorter life");
+        return bad(
+            "a token lasts 1 s to 366 d",
+            "say another time, such as 90 days (--for 90d)",
+        );
     }
     if new.title.is_empty()
         || new.title.len() > MAX_TITLE

@@ -101,9 +101,15 @@ pub(super) fn canonical(row: &AuditRow) -> String {
         cluster: Option<&'a str>,
         code: Option<u16>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        command: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        container: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         exit: Option<i32>,
         millis: Option<u64>,
         opened: Option<i64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ports: Option<&'a str>,
         reason: Option<&'a str>,
         remote: &'a str,
         #[serde(rename = "requestId")]
@@ -121,9 +127,12 @@ pub(super) fn canonical(row: &AuditRow) -> String {
         bytes: row.bytes,
         cluster: row.cluster.as_deref(),
         code: row.code,
+        command: row.command.as_deref(),
+        container: row.container.as_deref(),
         exit: row.exit,
         millis: row.millis,
         opened: row.opened,
+        ports: row.ports.as_deref(),
         reason: row.reason.as_deref(),
         remote: &row.remote,
         request_id: &row.request_id,
@@ -146,6 +155,9 @@ pub fn view(row: &AuditRow) -> AuditView {
         acted_as: row.acted_as.clone(),
         cluster: row.cluster.clone(),
         target: row.target.clone(),
+        container: row.container.clone(),
+        command: row.command.clone(),
+        ports: row.ports.clone(),
         request_id: row.request_id.clone(),
         verdict: row.verdict.clone(),
         reason: row.reason.clone(),
@@ -176,6 +188,9 @@ pub fn record(view: AuditView) -> Option<AuditRow> {
         acted_as: view.acted_as,
         cluster: view.cluster,
         target: view.target,
+        container: view.container,
+        command: view.command,
+        ports: view.ports,
         request_id: view.request_id,
         verdict: view.verdict,
         reason: view.reason,

@@ -3,11 +3,11 @@
 //! What retention removed before it was delivered is told as a gap, and so is a long record that the receiver refuses alone as too
 //! large. Delivery is at least once, in order. Behind the records come the anchors over them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -15,11 +15,13 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::hub::store::Store;
+use crate::hub::tried::Tried;
 use crate::secret::Secret;
 pub use file::AuditFile;
 use way::Way;
 
 mod file;
+pub mod headers;
 mod room;
 mod way;
 
@@ -46,6 +48,8 @@ pub enum Sink {
         url: Secret<String>,
         /// Sent as a bearer token; read anew for each batch.
         token_file: Option<PathBuf>,
+        /// Headers that are sent as well, one `Name: value` a line; read anew for each batch.
+        header_file: Option<PathBuf>,
         /// PEM: these roots only.
         ca: Option<String>,
     },
@@ -80,6 +84,7 @@ impl Sink {
             Self::Webhook {
                 url,
                 token_file,
+                header_file,
                 ca,
             } => {
                 let size = lines.len();
@@ -94,6 +99,9 @@ impl Sink {
                     let token = token.with_context(|| format!("read {}", path.display()))?;
                     let token = Secret::new(token.trim().to_owned());
                     request = request.bearer_auth(token.expose());
+                }
+                if let Some(path) = header_file {
+                    request = request.headers(headers_in(path).await?);
                 }
                 let answer = request.send().await;
                 let answer = answer.map_err(|e| {
@@ -113,6 +121,13 @@ impl Sink {
             }
         }
     }
+}
+
+async fn headers_in(path: &Path) -> Result<HeaderMap> {
+    let text = tokio::fs::read_to_string(path).await;
+    let text = Secret::new(text.with_context(|| format!("read {}", path.display()))?);
+    let read = headers::parse(text.expose());
+    read.with_context(|| format!("read the headers in {}", path.display()))
 }
 
 /// Host and port of a URL.
@@ -170,18 +185,24 @@ impl Drop for Behind {
     }
 }
 
-/// Delivers until `stop`, and then no more than what it is about to; `head` is the number of the last record that this process stored,
-/// `behind` how many of the chain's the sink has yet to take.
+/// What others see of a sink.
+pub struct Seen {
+    /// How many of the chain's records it has yet to take.
+    pub behind: Gauge,
+    pub tried: Tried,
+}
+
+/// Delivers until `stop`, and then no more than what it is about to; `head` is the number of the last record that this process stored.
 pub async fn run(
     store: Store,
     sink: Sink,
     mut head: watch::Receiver<i64>,
-    behind: Gauge,
+    seen: Seen,
     stop: CancellationToken,
 ) -> Result<()> {
     let name = sink.name();
     let behind = Behind {
-        shown: behind,
+        shown: seen.behind,
         head: head.clone(),
     };
     let mut way = Way::new(store.clone(), sink, behind);
@@ -196,6 +217,8 @@ pub async fn run(
             done.map(|()| true)
         };
         way.show();
+        let ended = went.as_ref().map(|_| ()).map_err(|e| format!("{e:#}"));
+        seen.tried.went(&name, clock::now(), ended);
         let wait = match went {
             Ok(true) => {
                 failures = 0;
@@ -317,6 +340,7 @@ mod tests {
             let sink = Sink::Webhook {
                 url: url.to_owned().into(),
                 token_file: None,
+                header_file: None,
                 ca: None,
             };
             assert_eq!(sink.name(), name);

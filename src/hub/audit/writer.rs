@@ -16,10 +16,12 @@ use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 use crate::hub::trust::Said;
 
 mod beginning;
+mod lost;
 mod pace;
 mod prune;
 mod rows;
 
+use lost::Lost;
 use pace::Pace;
 use rows::{Stage, close_row, interrupted, millis, row};
 
@@ -54,6 +56,7 @@ pub struct Chain {
     doubt: Vec<AuditRow>,
     /// Closes that could not be stored yet.
     late: Vec<AuditRow>,
+    lost: Lost,
     pace: Pace,
 }
 
@@ -96,6 +99,7 @@ pub async fn start(
         unsure: false,
         doubt: Vec::new(),
         late: Vec::new(),
+        lost: Lost::default(),
         pace: Pace::new(Instant::now(), head.seq),
     };
     if chain.writer.is_none() {
@@ -186,7 +190,9 @@ impl Chain {
                 }
                 Command::Close(closing) => {
                     self.pace.closed(closing.opened);
-                    rows.push(close_row(&closing));
+                    let mut row = close_row(&closing);
+                    self.lost.orphan(&mut row, closing.losses);
+                    rows.push(row);
                 }
                 Command::Anchor(done) => anchors.push(done),
                 Command::Prune(up_to, done) => prunes.push((up_to, done)),
@@ -209,6 +215,7 @@ impl Chain {
                     drop(stored.send(Opened {
                         entry,
                         seq,
+                        losses: self.lost.times(),
                         since: Instant::now(),
                         exit: None,
                         place: Some(place),
@@ -240,12 +247,17 @@ impl Chain {
         Ok(())
     }
 
-    /// The chain's end, be it of another replica.
-    async fn end(&self) -> Result<Head, StoreError> {
-        if self.writer.is_none() {
+    /// The chain's end, be it of another replica. Nothing may be said of a record that the database has lost.
+    async fn end(&mut self) -> Result<Head, StoreError> {
+        let alone = self.writer.is_none();
+        if alone && !self.store.may_lose_audit() {
             return Ok(self.head);
         }
-        self.end_stored().await
+        let end = self.end_stored().await?;
+        if alone {
+            self.miss(end);
+        }
+        Ok(end)
     }
 
     async fn end_stored(&self) -> Result<Head, StoreError> {
@@ -256,7 +268,7 @@ impl Chain {
         }))
     }
 
-    async fn anchor(&self) -> Result<(), StoreError> {
+    async fn anchor(&mut self) -> Result<(), StoreError> {
         let end = self.end().await?;
         if end.seq == 0 {
             return Ok(());
@@ -288,11 +300,7 @@ impl Chain {
         rows.append(&mut self.late);
         self.follow_carried(&mut rows);
         let done = match &self.writer {
-            None => {
-                let link = |head, row: &mut AuditRow| chain::link(head, row);
-                rows.iter_mut().fold(self.head, link);
-                self.store.append_audit(&rows).await
-            }
+            None => self.append(&mut rows).await,
             Some(writer) => self.store.extend_audit(self.floor, &mut rows, writer).await,
         };
         if let Err(error) = done {
@@ -301,6 +309,13 @@ impl Chain {
         }
         self.stored(&rows);
         Ok(rows[..asked].iter().map(|r| r.seq).collect())
+    }
+
+    /// Chains rows to the last record; behind them, where the database has lost some, one that says so.
+    fn link(&self, rows: &mut Vec<AuditRow>) {
+        rows.extend(self.lost.record());
+        let link = |head, row: &mut AuditRow| chain::link(head, row);
+        rows.iter_mut().fold(self.head, link);
     }
 
     /// A connection that broke at the commit does not tell whether the rows are in: the chain does, once the database has
@@ -338,6 +353,7 @@ impl Chain {
             seq: last.seq,
             hash: last.hash,
         };
+        self.lost.is_told();
         self.told.send_replace(last.seq);
     }
 }

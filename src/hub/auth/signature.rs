@@ -37,6 +37,11 @@ pub async fn agent(hub: &Hub, parts: &Parts, body: &[u8]) -> Result<AgentPrincip
     })
 }
 
+/// That a call has a signature at all, whatever that is worth: for who does not have its body yet.
+pub fn is_signed(headers: &HeaderMap) -> Result<(), AuthError> {
+    SignatureHeader::of(headers).map(drop)
+}
+
 /// Proves that the holder of `key` signed this call, at whatever time: joins are safe to replay.
 pub fn signed_by(hub_id: &str, parts: &Parts, body: &[u8], key: Public) -> Result<(), AuthError> {
     let signature = SignatureHeader::of(&parts.headers)?;

@@ -50,8 +50,13 @@ impl fmt::Display for Lapsed {
 /// who left, but it does not vouch for them any more. None = a local user, or it was said so.
 pub fn vouched_until(row: &UserRow, oidc: Option<&oidc::Config>) -> Option<OffsetDateTime> {
     let provided = row.provider.as_ref()?;
+    vouched_within(oidc).map(|within| provided.vouched_at.saturating_add(within))
+}
+
+/// How long that is after the provider vouched for them last. None = it was said so.
+pub fn vouched_within(oidc: Option<&oidc::Config>) -> Option<time::Duration> {
     let within = oidc.map_or(oidc::VOUCHED_WITHIN, |config| config.vouched_within);
-    (!within.is_zero()).then(|| later(provided.vouched_at, within))
+    (!within.is_zero()).then(|| length(within))
 }
 
 /// Why the groups on record are not in force. None = they are, or a local user's.
@@ -78,10 +83,32 @@ pub fn groups<'a>(
 
 /// A user's own roles, and those that groups of the identity provider give to its users.
 pub fn roles(row: &UserRow, oidc: Option<&oidc::Config>, now: OffsetDateTime) -> Vec<Role> {
+    roles_by(row, oidc, groups(row, oidc, now))
+}
+
+/// The same with those by groups that have lapsed: after a login they are the user's again.
+pub fn roles_on_record(row: &UserRow, oidc: Option<&oidc::Config>) -> Vec<Role> {
+    roles_by(row, oidc, &row.groups)
+}
+
+/// Those that groups of the identity provider give, each with its group, also where that has lapsed.
+pub fn roles_given<'a>(
+    row: &UserRow,
+    oidc: Option<&'a oidc::Config>,
+) -> impl Iterator<Item = &'a (Role, String)> {
+    let all = ours(row, oidc).into_iter().flat_map(|config| &config.roles);
+    all.filter(move |(_, group)| row.groups.contains(group))
+}
+
+/// The provider whose word the user's groups are.
+fn ours<'a>(row: &UserRow, oidc: Option<&'a oidc::Config>) -> Option<&'a oidc::Config> {
+    let provided = row.provider.as_ref()?;
+    oidc.filter(|config| provided.issuer == config.issuer)
+}
+
+fn roles_by(row: &UserRow, oidc: Option<&oidc::Config>, groups: &[String]) -> Vec<Role> {
     let mut roles: Vec<Role> = row.roles.iter().filter_map(|r| Role::parse(r)).collect();
-    let provided = row.provider.as_ref();
-    let ours = oidc.filter(|config| provided.is_some_and(|p| p.issuer == config.issuer));
-    for role in oidc::roles(ours, groups(row, oidc, now)) {
+    for role in oidc::roles(ours(row, oidc), groups) {
         if !roles.contains(&role) {
             roles.push(role);
         }
@@ -90,7 +117,11 @@ pub fn roles(row: &UserRow, oidc: Option<&oidc::Config>, now: OffsetDateTime) ->
 }
 
 fn later(at: OffsetDateTime, within: std::time::Duration) -> OffsetDateTime {
-    at.saturating_add(time::Duration::try_from(within).unwrap_or(time::Duration::MAX))
+    at.saturating_add(length(within))
+}
+
+fn length(within: std::time::Duration) -> time::Duration {
+    time::Duration::try_from(within).unwrap_or(time::Duration::MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use git2::{
     DiffOptions, ErrorCode, ObjectType, Oid, Repository, Tree, TreeWalkMode, TreeWalkResult,
 };
 
-use super::{Files, blob_at, blocking, open, tip};
+use super::{Files, blob_at, blocking, open, reference, tip};
 use crate::hub::signers::Head;
 
 /// Changed paths beyond this many are not listed.
@@ -155,6 +155,27 @@ pub async fn is_as(
     .await
 }
 
+/// Which of these files the branch has just so.
+pub async fn just_so(repo: &Path, branch: &str, files: Files) -> Result<BTreeSet<String>> {
+    let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    blocking(move || {
+        let git = open(&repo)?;
+        let mut same = BTreeSet::new();
+        let Some(head) = tip(&git, &branch)? else {
+            return Ok(same);
+        };
+        let head = head.tree()?;
+        for (path, content) in files {
+            let id = Oid::hash_object(ObjectType::Blob, &content)?;
+            if blob_at(&head, Path::new(&path)) == Some(id) {
+                same.insert(path);
+            }
+        }
+        Ok(same)
+    })
+    .await
+}
+
 /// Whether this commit has the same files at these paths as the branch, or none where that has none.
 pub async fn has_same(
     repo: &Path,
@@ -200,6 +221,23 @@ pub async fn names(repo: &Path, branch: &str, directory: &str) -> Result<BTreeSe
     .await
 }
 
+/// What the names of the branches are behind this, of those that begin with it.
+pub async fn branches(repo: &Path, prefix: &str) -> Result<BTreeSet<String>> {
+    let (repo, prefix) = (repo.to_owned(), reference(prefix));
+    blocking(move || {
+        let git = open(&repo)?;
+        let mut found = BTreeSet::new();
+        for branch in git.references_glob(&format!("{prefix}*"))? {
+            let branch = branch?;
+            // A name that is no UTF-8 is none of ours.
+            let name = branch.name().unwrap_or_default();
+            found.extend(name.strip_prefix(&prefix).map(str::to_owned));
+        }
+        Ok(found)
+    })
+    .await
+}
+
 /// Whether `commit` is the branch's head or one of its ancestors.
 pub async fn contains(repo: &Path, branch: &str, commit: &str) -> Result<bool> {
     let (repo, branch, commit) = (repo.to_owned(), branch.to_owned(), Oid::from_str(commit)?);
@@ -210,6 +248,16 @@ pub async fn contains(repo: &Path, branch: &str, commit: &str) -> Result<bool> {
         };
         Ok(head.id() == commit
             || git.find_commit(commit).is_ok() && git.graph_descendant_of(head.id(), commit)?)
+    })
+    .await
+}
+
+/// Whether the repository has this commit, be it on no branch; one whose history was cut off may have had any.
+pub async fn may_have(repo: &Path, commit: &str) -> Result<bool> {
+    let (repo, commit) = (repo.to_owned(), Oid::from_str(commit)?);
+    blocking(move || {
+        let git = open(&repo)?;
+        Ok(git.find_commit(commit).is_ok() || git.is_shallow())
     })
     .await
 }

@@ -148,6 +148,38 @@ async fn only_the_directories_that_are_asked_for_are_read() {
     assert_eq!(none.unwrap(), Files::new());
 }
 
+/// A push between the look and the commit: what somebody changed stays, and so does what was to change with it.
+#[tokio::test]
+async fn files_that_somebody_changed_meanwhile_are_not_written_over() {
+    let folder = Folder::new();
+    let repo = folder.repo();
+    let seen = some(&[("a", "1"), ("d/b", "2")]);
+    ensure(&repo, &seen, Others::Nobody).await.unwrap();
+    let asked = some(&[("a", "1"), ("d/b", "other"), ("no", "1")]);
+    let same = just_so(&repo, BRANCH, asked).await.unwrap();
+    assert_eq!(same, ["a".to_owned()].into());
+    let wish = || change(&[("a", "3"), ("d/b", "4")], false);
+
+    // Beside them.
+    commit(&repo, BRANCH, change(&[("c", "5")], false))
+        .await
+        .unwrap()
+        .unwrap();
+    let made = commit_instead(&repo, BRANCH, wish(), &seen).await;
+    assert_eq!(made.unwrap(), head(&repo, BRANCH).await.unwrap());
+    let theirs = some(&[("a", "3"), ("c", "5"), ("d/b", "4")]);
+    assert_eq!(files(&repo, BRANCH).await.unwrap(), theirs);
+
+    // One of them, or all of it.
+    let seen = some(&[("a", "3"), ("d/b", "of before")]);
+    let made = commit_instead(&repo, BRANCH, change(&[("a", "6")], false), &seen).await;
+    assert_eq!(made.unwrap(), None);
+    assert_eq!(files(&repo, BRANCH).await.unwrap(), theirs);
+    let made = commit_instead(&repo, "other", wish(), &seen).await;
+    assert_eq!(made.unwrap(), None);
+    assert_eq!(head(&repo, "other").await.unwrap(), None);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn commits_at_the_same_time_are_all_kept() {
     let folder = Folder::new();
@@ -187,6 +219,10 @@ async fn a_proposal_is_withdrawn_where_the_base_has_it_all() {
     assert_eq!(proposed().await, None, "whoever merges it has the 2");
 
     wish("2").await.unwrap().unwrap();
+    for (prefix, found) in [("of/", vec!["eu1"]), ("of/eu", vec!["1"]), ("eu", vec![])] {
+        let found: BTreeSet<String> = found.into_iter().map(str::to_owned).collect();
+        assert_eq!(branches(&repo, prefix).await.unwrap(), found, "{prefix}");
+    }
     for _ in 0..2 {
         withdraw(&repo, "of/eu1").await.unwrap();
         assert_eq!(proposed().await, None);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::hub::audit::AuditError;
 use crate::hub::chain_of;
 use crate::hub::oidc::OidcError;
+use crate::hub::oidc::claims::ClaimError;
 use crate::hub::store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,12 @@ impl LoginError {
             Self::Code => (
                 self.to_string(),
                 "ask a hub admin for another: linesman user login-code NAME".to_owned(),
+            ),
+            Self::Provider(error @ OidcError::Claims(ClaimError::LeftOut(_))) => (
+                chain_of(error),
+                "ask a hub admin: the provider is to send only the groups that are assigned to the hub, or app roles \
+                 (--oidc-groups-claim roles)"
+                    .to_owned(),
             ),
             Self::Provider(error) if error.is_final() => (
                 chain_of(error),

@@ -22,9 +22,9 @@ const OVER: Duration = Duration::minutes(1);
 /// After its end, the same trouble is not told as a new one for this long.
 const QUIET: Duration = Duration::minutes(10);
 /// So many clusters with the same class at one look share a notice.
-const TOGETHER: usize = 5;
+pub(super) const TOGETHER: usize = 5;
 /// Clusters that a notice names.
-const NAMED: usize = 50;
+pub(super) const NAMED: usize = 50;
 /// Of one cluster and class, what was mended is told at most this often.
 const HEALED_EVERY: Duration = Duration::hours(1);
 /// Classes of one cluster that are none of ours, as an agent of a later build may have: what is beyond them is one trouble more, or
@@ -77,6 +77,9 @@ pub struct Notice {
     pub text: String,
     /// RFC 3339: since when; of many clusters, of the first.
     pub since: String,
+    /// What to do next, where the class and the clusters do not say it ([`super::letter`]).
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// A trouble that is known, as it outlives the process.
@@ -389,6 +392,7 @@ fn grouped(
             since: first
                 .map(|(_, t)| crate::clock::rfc3339(t.since))
                 .unwrap_or_default(),
+            next: None,
         }
     };
     if of_class.len() >= TOGETHER {

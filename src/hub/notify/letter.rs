@@ -92,6 +92,9 @@ fn clusters(notice: &Notice) -> String {
         .take(NAMED)
         .map(ClusterName::as_str)
         .collect();
+    if named.is_empty() {
+        return "the hub".to_owned();
+    }
     let more = notice.clusters_total.saturating_sub(named.len());
     let named = named.join(", ");
     if more == 0 {
@@ -103,6 +106,9 @@ fn clusters(notice: &Notice) -> String {
 
 /// What to do next, as a command.
 fn next(notice: &Notice) -> String {
+    if let Some(next) = &notice.next {
+        return next.clone();
+    }
     match (notice.clusters.as_slice(), notice.state) {
         (_, State::Resolved | State::Healed) => "linesman heal list".to_owned(),
         (_, State::Open | State::Reminder) if notice.class == "HostKeyMismatch" => {
@@ -139,6 +145,7 @@ mod tests {
                 clusters_total: clusters.len(),
                 text: text.to_owned(),
                 since: "2025-12-31T23:59:00Z".to_owned(),
+                next: None,
             },
         }
     }
@@ -158,6 +165,25 @@ mod tests {
                 "clustersTotal": 1, "text": "the cluster is out of reach", "since": "2025-12-31T23:59:00Z",
                 "next": "linesman doctor --cluster eu1",
             })
+        );
+    }
+
+    /// As of a token that is for all clusters.
+    #[test]
+    fn a_notice_may_be_of_no_cluster_and_say_by_itself_what_to_do() {
+        let mut notice = letter(State::Open, &[], "a token ends");
+        notice.notice.next = Some("linesman token list --all".to_owned());
+        let body = body(&notice);
+        assert_eq!(
+            (&body["clusters"], &body["next"]),
+            (&json!([]), &json!("linesman token list --all"))
+        );
+        assert_eq!(
+            slack(&notice)["text"],
+            json!(
+                ":red_circle: *the hub* *AgentLost* (since 2025-12-31T23:59:00Z)\na token ends\n\
+                 `linesman token list --all`"
+            )
         );
     }
 

@@ -53,6 +53,10 @@ pub enum ClaimError {
     Name(String),
     #[error("the claim '{0}' is neither a text nor a list of texts")]
     Groups(String),
+    #[error(
+        "the provider leaves the claim '{0}' out of what it says, for this person has too many groups"
+    )]
+    LeftOut(String),
 }
 
 /// Whether the signed token says it all, so that nobody has to be asked for more.
@@ -95,15 +99,27 @@ pub fn identity(claims: &Claims, mapping: &Mapping) -> Result<Identity, ClaimErr
     })
 }
 
-/// No claim is no group.
+/// No claim is no group, unless the provider says that it left the claim out: rights would be gone, and nobody told why.
 fn groups<'a>(claims: &'a Claims, name: &str) -> Result<BTreeSet<&'a str>, ClaimError> {
     let wrong = || ClaimError::Groups(name.to_owned());
     match claims.get(name) {
+        None | Some(Value::Null) if is_left_out(claims, name) => {
+            Err(ClaimError::LeftOut(name.to_owned()))
+        }
         None | Some(Value::Null) => Ok(BTreeSet::new()),
         Some(Value::String(one)) => Ok([one.as_str()].into()),
         Some(Value::Array(list)) => list.iter().map(|g| g.as_str().ok_or_else(wrong)).collect(),
         Some(_) => Err(wrong()),
     }
+}
+
+/// Whether the provider has such a claim and does not say it: it is to be had elsewhere (a distributed claim, OpenID Connect Core
+/// §5.6.2), where the hub does not ask, or Entra ID says no more than that there are groups.
+fn is_left_out(claims: &Claims, name: &str) -> bool {
+    let sources = claims.get("_claim_names");
+    let marked = |mark: &Value| *mark != Value::Bool(false);
+    sources.is_some_and(|names| names.get(name).is_some())
+        || (name == "groups" && claims.get("hasgroups").is_some_and(marked))
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ pub async fn run(
             tasks.spawn("leading", |stop| still(hub.clone(), stop));
             let ended = tasks.run(LEAVE).await;
             own.leads.store(false, Ordering::Relaxed);
+            hub.tried.forget();
             ended?;
         }
         stop.run_until_cancelled(sleep(LOOK)).await;

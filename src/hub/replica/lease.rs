@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Own, TTL};
+use super::{Own, TTL, agree};
 use crate::hub::store::{LineRow, StoreError};
 use crate::hub::{Hub, chain_of, directory};
 
@@ -49,8 +49,9 @@ pub async fn keep(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
             sleep(COALESCE).await;
         }
     };
-    let both = async { tokio::join!(renewing, counting) };
-    stop.run_until_cancelled(Box::pin(both)).await;
+    let agreeing = agree::watch(&hub, own);
+    let all = async { tokio::join!(renewing, counting, agreeing) };
+    stop.run_until_cancelled(Box::pin(all)).await;
     Ok(())
 }
 

@@ -9,9 +9,11 @@ use anyhow::{Context as _, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::open::{say, turn};
-use super::renew;
+use super::{renew, rotated};
 use crate::clock;
+use crate::hub::trust::Said;
 use crate::hub::{Hub, api};
+use crate::keys::Public;
 
 /// What is told five minutes ahead is seen by every replica long before its time.
 const LOOK: Duration = Duration::from_secs(2);
@@ -19,16 +21,24 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Looks again and again until `stop`. What is in force stays until a look succeeds.
 pub(super) async fn follow(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let mut failed = String::new();
+    // Also what was changed while no hub ran.
+    let mut to_record = !matches!(rotated::record(&hub).await, Ok(true));
     let pause = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while pause().await.is_some() {
         let turn = stop.run_until_cancelled(turn(&hub.config.data));
         let Some(turn) = turn.await else { break };
-        let (other, looked) = match looked(&hub, turn).await {
+        let (other, mut looked) = match looked(&hub, turn).await {
             Ok(Looked { other, renewed }) => (other, renewed),
             Err(error) => (false, Err(error)),
         };
         if other {
             api::clusters::announce_changed(&hub).await;
+        }
+        to_record |= other;
+        if to_record {
+            let recorded = rotated::record(&hub).await;
+            to_record = !matches!(recorded, Ok(true));
+            looked = looked.and_then(|()| recorded.map(drop));
         }
         match looked {
             Ok(()) => failed.clear(),
@@ -59,6 +69,15 @@ async fn looked(hub: &Arc<Hub>, turn: Result<File>) -> Result<Looked> {
     looked
 }
 
+/// The fingerprint of the key that signs now, as `linesman hub rotate` prints it.
+fn signs_as(said: &Said) -> String {
+    let signs = said.keys.kid();
+    let mut told = said.trust.keyset.iter();
+    let key = told.find(|key| key.kid == signs);
+    let key = key.and_then(|key| Public::from_base64(&key.key).ok());
+    key.map_or_else(|| signs.to_owned(), Public::fingerprint)
+}
+
 fn look(hub: &Hub) -> Result<Looked> {
     let (now, before) = (clock::now(), hub.says());
     // Each on its own: a certificate that cannot be read keeps nobody from another key.
@@ -73,7 +92,8 @@ fn look(hub: &Hub) -> Result<Looked> {
     }
     let said = say(&hub.config, &hub.id, &hub.tls, keys)?;
     let version = said.trust.version;
-    tracing::info!(version, key = signs, "the hub's keys or CA are others now");
+    let signs = signs_as(&said);
+    tracing::info!(version, signs, "the hub's keys or CA are others now");
     hub.said.send_replace(Arc::new(said));
     let other = !is_told;
     Ok(Looked { other, renewed })

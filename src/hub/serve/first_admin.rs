@@ -26,7 +26,8 @@ pub const NEXT: &str = "make another while it lasts: linesman token create --use
      once no admin has a token, a restart of the hub writes a new admin.token";
 
 /// The user `admin` with a token in `admin.token`. The token is made again only while no admin has one in force: then
-/// the file was never written, or all have ended and the operator needs a way in, which is a restart of the hub.
+/// the file was never written, or all have ended, or are of people for whom their identity provider has not vouched for too long, and
+/// the operator needs a way in, which is a restart of the hub.
 pub(super) async fn ensure(store: &Store, data: &Path, now: OffsetDateTime) -> Result<()> {
     let user = store.ensure_user(first_admin()).await?;
     store
@@ -185,6 +186,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::hub::store::Arrival;
     use crate::hub::store::sqlite::Sqlite;
 
     #[test]
@@ -242,6 +244,54 @@ mod tests {
             drop(store);
             drop(std::fs::remove_dir_all(&data));
         }
+    }
+
+    /// An admin's token that is refused, because nobody has vouched for its user for too long, is no way in.
+    #[tokio::test]
+    async fn a_token_of_somebody_who_is_not_vouched_for_keeps_no_other_from_being_written() {
+        let (data, store) = opened("unvouched").await;
+        let within = Duration::days(60);
+        let store = store.vouched_within(Some(within));
+        let start = OffsetDateTime::UNIX_EPOCH + Duration::days(20_000);
+        ensure(&store, &data, start).await.unwrap();
+        let arrival = Arrival {
+            id: "id-ada".to_owned(),
+            issuer: "https://id.example".to_owned(),
+            subject: "42".to_owned(),
+            name: "ada".to_owned(),
+            groups: [].into(),
+        };
+        store.arrive(arrival, start).await.unwrap();
+        let ada = store.user("ada").await.unwrap().unwrap();
+        let roles = vec![Role::Admin.as_str().to_owned()];
+        let made = store.set_user(UserRow { roles, ..ada }, start).await;
+        assert_eq!(made.unwrap(), Ended::Done);
+        let token = ApiToken {
+            id: "hers".to_owned(),
+            user_id: "id-ada".to_owned(),
+            hash: [1; 32],
+            title: "laptop".to_owned(),
+            scopes: Vec::new(),
+            clusters: None,
+            created_by: "ada".to_owned(),
+            created_at: start,
+            expires_at: None,
+            revoked_at: None,
+        };
+        store.add_api_token(token, None).await.unwrap();
+        let written = || std::fs::read_to_string(data.join("admin.token")).unwrap();
+        let first = written();
+        let told = async |now| outlook(&store, now).await.unwrap().unwrap();
+        // The first one has ended, and hers is in force for another month.
+        ensure(&store, &data, start + LASTS).await.unwrap();
+        assert_eq!(written(), first);
+        assert_eq!(told(start + LASTS).await, "1 of admins in force");
+        let over = start + within;
+        assert!(told(over).await.starts_with("none in force"));
+        ensure(&store, &data, over).await.unwrap();
+        assert_ne!(written(), first);
+        drop(store);
+        drop(std::fs::remove_dir_all(&data));
     }
 
     /// Who has no token any more starts the hub anew.

@@ -1,15 +1,17 @@
 //! The data directory: made on the first start, opened on every later one.
 
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::kept::Before;
 use super::{first_admin, renew};
 use crate::clock;
 use crate::hub::githost::HostKeys;
@@ -23,8 +25,8 @@ use crate::hub::store::{Share, Store};
 use crate::hub::tls::{self, Tls, TlsSource};
 use crate::hub::trust::Said;
 use crate::hub::{
-    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, catalog, git,
-    notify, replica, safe_heals, trust, tunnels, whole,
+    CATALOG, CatalogHost, Hub, HubConfig, HubKeys, Orders, Presence, api, audit, auth, git, notify,
+    replica, safe_heals, trust, tunnels, whole,
 };
 use crate::keys::{self, KeyPair};
 use crate::secret::Secret;
@@ -52,30 +54,27 @@ pub async fn start(
         None => Share::Alone,
         Some(_) => Share::Several,
     };
-    let store = Store::open(&data, &config.records, share).await?;
-    let store = store.audit_survives(config.audit.durability);
+    let store = as_told(Store::open(&data, &config.records, share).await?, &config);
     // What the first start makes, one of them makes.
     let turn = turn(&data).await?;
     config.tls = with_names(&config)?;
     let id = store.hub_id().await?;
-    let tls = Tls::load(&data, config.tls.clone(), now)?;
+    let before = Before::of(&store).await?;
+    before.has_key(&data)?;
+    let tls = served(&config, now)?;
     key_pair(&data.join(KEY), KEY_COMMENT)?;
     let keys = renew::keys(&data, now)?;
     let said = say(&config, &id, &tls, keys)?;
-    let host_pair = host_pair(&data)?;
     let (catalog, git_url) = catalog_host(&config)?;
-    let git_keys = HostKeys::open(&store, &git_url, host_pair, now).await?;
-    git::ensure(&catalog.repo, &catalog::template(), others(&config))
-        .await
-        .context("make the catalog's repository")?;
+    let git_keys = HostKeys::open(&store, &git_url, host_pair(&data)?, now).await?;
+    let others = others(&config);
+    before.catalog(&store, &catalog.repo, others).await?;
     first_admin::ensure(&store, &data, now).await?;
     let logins = Logins::new(&seal_key(&data.join("seal.key"))?);
     drop(turn);
     let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
     let tunnels = tunnels::Tunnels::default();
-    let own = replica.as_ref();
-    let peers = own.map(|own| peers(own, &tunnels, config.drain));
-    let peers = peers.transpose()?;
+    let peers = peers(replica.as_ref(), &tunnels, config.drain)?;
     if let Some(own) = &replica {
         replica::lease::begin(&store, own).await?;
     }
@@ -93,6 +92,7 @@ pub async fn start(
         tunnels,
         audit,
         audit_readers: api::audit::Readers::default(),
+        strangers: api::strangers::Strangers::default(),
         said,
         orders: Orders::default(),
         diagnoses: crate::hub::diagnoses::Diagnoses::default(),
@@ -100,10 +100,11 @@ pub async fn start(
         catalog,
         git_keys,
         notices: notify::Ended::default(),
+        tried: crate::hub::tried::Tried::default(),
         presence: Presence::default(),
         paces: crate::hub::pace::Paces::default(),
         tls,
-        metrics: crate::telemetry::HubMetrics::default(),
+        metrics: crate::telemetry::HubMetrics::begun(),
         oidc: config.oidc.clone().map(Provider::new),
         logins,
         requests: Arc::default(),
@@ -114,6 +115,24 @@ pub async fn start(
         config,
     };
     Ok((Arc::new(hub), chain))
+}
+
+/// What the configuration says of how records are kept and judged.
+fn as_told(store: Store, config: &HubConfig) -> Store {
+    let within = auth::vouched_within(config.oidc.as_ref());
+    store
+        .audit_survives(config.audit.durability)
+        .vouched_within(within)
+}
+
+/// What the listener serves. Who meets a certificate of another name, or of another CA, refuses the hub; but a balancer before it
+/// may show one of its own.
+fn served(config: &HubConfig, now: OffsetDateTime) -> Result<Tls> {
+    let tls = Tls::load(&config.data, config.tls.clone(), now)?;
+    if let Some(doubt) = tls.doubt(&config.url, now) {
+        tracing::warn!(url = config.url, "the certificate of --tls-cert: {doubt}");
+    }
+    Ok(tls)
 }
 
 fn others(config: &HubConfig) -> git::Others {
@@ -141,18 +160,35 @@ fn make(data: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(data)
-        .with_context(|| format!("make the data directory {}", data.display()))
+        .with_context(|| format!("make the data directory {}", data.display()))?;
+    // One that was there before keeps its mode. A group may be a volume's, and is the operator's word.
+    let open = |found: std::fs::Metadata| found.permissions().mode() & 0o007 != 0;
+    if data.metadata().is_ok_and(open) {
+        tracing::warn!(
+            data = %data.display(),
+            "others of this machine may enter the hub's data directory, where the catalog is for all to read: run 'chmod o= DIR'"
+        );
+    }
+    Ok(())
 }
 
 /// What reaches the other replicas.
-fn peers(own: &replica::Own, tunnels: &tunnels::Tunnels, drain: Duration) -> Result<Peers> {
+/// None = it is alone.
+fn peers(
+    own: Option<&replica::Own>,
+    tunnels: &tunnels::Tunnels,
+    drain: Duration,
+) -> Result<Option<Peers>> {
+    let Some(own) = own else {
+        return Ok(None);
+    };
     let key = own.key.clone_key().into();
     let credential = Credential::new(own.cert.clone(), key).context("use the replica's key")?;
     let timing = Timing {
         drain,
         ..Timing::default()
     };
-    Ok(Peers::new(credential, tunnels.memory.clone(), timing))
+    Ok(Some(Peers::new(credential, tunnels.memory.clone(), timing)))
 }
 
 /// The data directory for whoever changes what several replicas share in it; freed when it is dropped.
@@ -186,17 +222,11 @@ fn with_names(config: &HubConfig) -> Result<TlsSource> {
     let TlsSource::Own { names } = &config.tls else {
         return Ok(config.tls.clone());
     };
-    let url: http::Uri = config
-        .url
-        .parse()
-        .with_context(|| format!("the hub's URL {}", config.url))?;
-    let host = url
-        .host()
+    let host = tls::host(&config.url)
         .with_context(|| format!("the hub's URL {} names no host", config.url))?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
     // Replicas share a certificate, and each has an address of its own.
     let own = config.peer.is_none().then(|| config.listen.ip());
-    let mut all = tls::names(host, own.as_slice());
+    let mut all = tls::names(&host, own.as_slice());
     all.extend(names.iter().cloned());
     all.sort();
     all.dedup();

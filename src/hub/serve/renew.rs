@@ -1,6 +1,7 @@
 //! Another signing key, or another CA of its own, for a hub whose data directory this is. A hub that runs tells of it, and
 //! takes it up at its time; agents follow by themselves.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -72,13 +73,42 @@ pub async fn ca(data: &Path, times: Times) -> Result<Renewed> {
     Ok(Renewed { before, after })
 }
 
-/// Nothing is made in a directory that is no hub's.
+/// Nothing is made in a directory that is no hub's, nor by somebody whose files the hub could not read.
 async fn opened(data: &Path) -> Result<std::fs::File> {
-    if !data.join(KEY).exists() {
+    let key = data.join(KEY);
+    if !key.exists() {
         bail!(
             "{} is not a hub's data directory: it has no {KEY}",
             data.display()
         );
     }
+    let there = std::fs::metadata(&key).with_context(|| format!("look at {}", key.display()))?;
+    let own = rustix::process::geteuid().as_raw();
+    if let Some(why) = foreign(there.uid(), own) {
+        bail!("{}: {why}", data.display());
+    }
     turn(data).await
+}
+
+/// What is made anew is its maker's alone: another user than the hub's, root too, would leave a hub that cannot start.
+fn foreign(owner: u32, own: u32) -> Option<String> {
+    (owner != own).then(|| {
+        format!(
+            "its {KEY} is of the user {owner}, and the hub could read no file of the user {own}; \
+             run it as that one: sudo -u '#{owner}' linesman hub rotate …"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_user_whose_key_it_is_makes_another() {
+        assert_eq!((foreign(999, 999), foreign(0, 0)), (None, None));
+        let told = |owner, own| foreign(owner, own).unwrap_or_default();
+        assert!(told(999, 0).ends_with("sudo -u '#999' linesman hub rotate …"));
+        assert!(told(0, 999).ends_with("sudo -u '#0' linesman hub rotate …"));
+    }
 }

@@ -28,6 +28,9 @@ pub enum StoreError {
     TooLong(&'static str),
     #[error("{0}: a text holds a NUL character")]
     Text(&'static str),
+    /// The record does not end where this process left it: a server has lost what it had stored.
+    #[error("{0}: the record ends elsewhere in the database than where they follow on")]
+    OtherEnd(&'static str),
     /// The call took so long that its repetition began anew.
     #[error("{0}: the same call is carried out anew by now")]
     Overtaken(&'static str),

@@ -2,6 +2,7 @@
 //! database.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -88,12 +89,13 @@ impl Share {
 pub(super) async fn lock(data: &Path, share: Share) -> Result<File> {
     let path = data.join("hub.lock");
     let refused = |why: String| StoreError::Refused(format!("lock {}: {why}", path.display()));
+    let unlocked = |e: std::io::Error| refused(format!("{e}{}", helps(e.kind())));
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(&path)
-        .map_err(|e| refused(e.to_string()))?;
+        .map_err(unlocked)?;
     let began = Instant::now();
     loop {
         let taken = match share {
@@ -106,8 +108,20 @@ pub(super) async fn lock(data: &Path, share: Share) -> Result<File> {
             Err(std::fs::TryLockError::WouldBlock) => {
                 return Err(refused(share.taken("this data directory")));
             }
-            Err(std::fs::TryLockError::Error(e)) => return Err(refused(e.to_string())),
+            Err(std::fs::TryLockError::Error(e)) => return Err(unlocked(e)),
         }
+    }
+}
+
+/// What helps against what the system refuses in the data directory, as the end of a refusal; nothing where that is not known.
+fn helps(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::PermissionDenied => {
+            "; run it as the hub's user, or name a data directory of your own with --data"
+        }
+        ErrorKind::ReadOnlyFilesystem => "; name a data directory that can be written with --data",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; make room on its disk",
+        _ => "",
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use self::Postgres as Database;
 use super::{AccessChanges, Result, Share, StoreError, patience};
 use crate::hub::audit::Durability;
+use crate::hub::audit::chain::Head;
 
 /// The strings of a JSON array, as a set.
 macro_rules! each {
@@ -53,12 +54,14 @@ mod connection;
 mod contract;
 mod lines;
 mod pool;
+mod refusal;
 mod replicas;
 mod target;
 
 use connection::{Connection, Schema};
 use contract::{End, db};
 use pool::{Lent, Pool, Wants, is_lost, pool};
+use refusal::{UNREACHED, helps};
 
 pub use replicas::Bells;
 pub use target::Target;
@@ -92,6 +95,7 @@ pub struct Postgres {
     audit: Pool,
     audit_end: End,
     pub(super) access: AccessChanges,
+    vouched_within: Option<time::Duration>,
     readers: Pool,
     /// Reads of the record at once.
     auditors: Arc<Semaphore>,
@@ -211,6 +215,15 @@ impl Postgres {
         }
     }
 
+    /// Tokens of an identity provider's users are in force for so long after it vouched for them last; None = to their own end.
+    #[must_use]
+    pub fn vouched_within(self, within: Option<time::Duration>) -> Self {
+        Self {
+            vouched_within: within,
+            ..self
+        }
+    }
+
     pub async fn audit_durability(&self) -> Result<Durability> {
         let commit: String = sqlx::query_scalar("SELECT current_setting('synchronous_commit')")
             .fetch_one(&self.audit)
@@ -232,6 +245,8 @@ impl Postgres {
             ("tcp_keepalives_interval", "10"),
             ("tcp_keepalives_count", "3"),
         ]);
+        // Their statements wait for locks: that this takes long is no news.
+        let holding = holding.disable_statement_logging();
         let lazily = options.clone().options([("synchronous_commit", "off")]);
         let schema = Schema::default();
         Self {
@@ -243,6 +258,7 @@ impl Postgres {
             hold: pool(1, Wants::Writes, holding, &schema),
             audit_end: End::default(),
             access: AccessChanges::default(),
+            vouched_within: None,
             share: Share::Alone,
             schema,
             _lock: None,
@@ -314,8 +330,11 @@ impl Postgres {
     async fn in_time<T>(&self, asked: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T> {
         let asked = timeout(CONNECT, asked).await;
         asked
-            .map_err(|_| self.refused(&format!("no answer within {} s", CONNECT.as_secs())))?
-            .map_err(|e| self.refused(&e.to_string()))
+            .map_err(|_| {
+                let why = format!("no answer within {} s{UNREACHED}", CONNECT.as_secs());
+                self.refused(&why)
+            })?
+            .map_err(|e| self.refused(&format!("{e}{}", helps(&e))))
     }
 
     fn refused(&self, why: &str) -> StoreError {
@@ -356,9 +375,41 @@ impl Postgres {
         })
     }
 
+    /// For rows that follow on the last one as this process knows it. The server may have lost that since, and a connection that broke
+    /// while it lay idle does not tell.
+    async fn begin_audit_behind(&self, last: Head, doing: &'static str) -> Result<Write> {
+        // With the lock, in one way to the server: each request waits for it.
+        const END: &str = "SELECT e.seq, e.hash FROM pg_advisory_xact_lock($1)
+             LEFT JOIN (SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1) AS e ON true";
+        const START: &str =
+            "SELECT seq, hash FROM audit_anchor WHERE start ORDER BY seq DESC LIMIT 1";
+        let mut write = begin(&self.audit, None, doing).await?;
+        let end: (Option<i64>, Option<Vec<u8>>) = sqlx::query_as(END)
+            .bind(AUDIT)
+            .fetch_one(&mut *write.tx)
+            .await
+            .map_err(db(doing))?;
+        let end: Option<(i64, Vec<u8>)> = match end {
+            (Some(seq), Some(hash)) => Some((seq, hash)),
+            _ => sqlx::query_as(START)
+                .fetch_optional(&mut *write.tx)
+                .await
+                .map_err(db(doing))?,
+        };
+        // The first record of all follows on nothing that is stored.
+        let follows = end.map_or(last.seq == 0, |(seq, hash)| {
+            seq == last.seq && hash == last.hash
+        });
+        if follows {
+            Ok(write)
+        } else {
+            Err(StoreError::OtherEnd(doing))
+        }
+    }
+
     /// For rows of the audit that go with one statement; here it takes the lock of the others, too.
-    async fn audit_alone(&self, doing: &'static str) -> Result<Write> {
-        self.begin_audit(doing).await
+    async fn audit_alone(&self, last: Head, doing: &'static str) -> Result<Write> {
+        self.begin_audit_behind(last, doing).await
     }
 }
 

@@ -8,7 +8,8 @@ use time::OffsetDateTime;
 
 use crate::keys::Public;
 use crate::wire::api::{
-    AdoptionOptions, AgentBuild, EngineKind, GitRoute, HostKeysReport, Policy, ShownKey, Via,
+    AdoptionOptions, AgentBuild, BundleOrigin, EngineKind, GitRoute, HostKeysReport, Policy,
+    ShownKey, Via,
 };
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, Facts, HealRecord, LaterCondition, StepReport};
@@ -298,4 +299,5 @@ pub struct NewBundle {
     /// zstd, as served.
     pub data: Vec<u8>,
     pub imported_by: String,
+    pub origin: Option<BundleOrigin>,
 }

@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use self::Sqlite as Database;
 use super::{AccessChanges, Result, Share, StoreError, opening};
 use crate::hub::audit::Durability;
+use crate::hub::audit::chain::Head;
 
 /// The strings of a JSON array, as a set.
 macro_rules! each {
@@ -53,12 +54,15 @@ macro_rules! locked {
 #[path = "sql/contract.rs"]
 #[expect(clippy::duplicate_mod, reason = "one text for both databases")]
 mod contract;
+mod files;
 mod lines;
 
 use contract::{End, db};
 
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("src/hub/store/migrations/sqlite");
 
+/// In the data directory.
+const FILE: &str = "hub.db";
 const READERS: u32 = 4;
 /// Reads of the record at once, and how long one may take.
 const AUDITORS: u32 = 2;
@@ -80,6 +84,7 @@ pub struct Sqlite {
     auditors: SqlitePool,
     write: Arc<Mutex<()>>,
     pub(super) access: AccessChanges,
+    vouched_within: Option<time::Duration>,
     /// Held as long as any handle lives.
     _lock: Arc<File>,
 }
@@ -156,8 +161,9 @@ impl Sqlite {
     /// Opens or makes `hub.db` in the data directory and brings its schema up to date.
     pub async fn open(data: &Path) -> Result<Self> {
         let lock = opening::lock(data, Share::Alone).await?;
+        files::keep(data);
         let options = SqliteConnectOptions::new()
-            .filename(data.join("hub.db"))
+            .filename(data.join(FILE))
             .create_if_missing(true)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(5))
@@ -190,6 +196,7 @@ impl Sqlite {
             audit_end: End::default(),
             write: Arc::default(),
             access: AccessChanges::default(),
+            vouched_within: None,
             _lock: Arc::new(lock),
         };
         store.migrate().await?;
@@ -202,6 +209,15 @@ impl Sqlite {
         Self {
             audit: self.writer.clone(),
             audit_kept: Kept::default(),
+            ..self
+        }
+    }
+
+    /// Tokens of an identity provider's users are in force for so long after it vouched for them last; None = to their own end.
+    #[must_use]
+    pub fn vouched_within(self, within: Option<time::Duration>) -> Self {
+        Self {
+            vouched_within: within,
             ..self
         }
     }
@@ -221,7 +237,7 @@ impl Sqlite {
 
     /// Reads the database of a data directory, whose hub may run or be gone. Nothing is written or migrated.
     pub fn open_read_only(data: &Path) -> Result<Self> {
-        let path = data.join("hub.db");
+        let path = data.join(FILE);
         let file = File::open(&path)
             .map_err(|e| StoreError::Refused(format!("open {}: {e}", path.display())))?;
         let options = SqliteConnectOptions::new()
@@ -241,6 +257,7 @@ impl Sqlite {
             audit_end: End::default(),
             write: Arc::default(),
             access: AccessChanges::default(),
+            vouched_within: None,
             _lock: Arc::new(file),
         })
     }
@@ -270,8 +287,13 @@ impl Sqlite {
         self.begin_on(&self.audit, doing).await
     }
 
+    /// For rows that follow on the last one: nobody else has the file, and what takes the machine takes this process, too.
+    async fn begin_audit_behind(&self, _last: Head, doing: &'static str) -> Result<Write> {
+        self.begin_audit(doing).await
+    }
+
     /// For rows of the audit that go with one statement: a transaction costs three.
-    async fn audit_alone(&self, doing: &'static str) -> Result<Alone> {
+    async fn audit_alone(&self, _last: Head, doing: &'static str) -> Result<Alone> {
         let lock = self.write.clone().lock_owned().await;
         let connection = if let Some(kept) = self.audit_kept.take() {
             kept

@@ -8,7 +8,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use time::OffsetDateTime;
 
-use super::{keep, new_ca, read};
+use super::{keep, lost, new_ca, read};
 use crate::hub::trust::Times;
 use crate::keys;
 
@@ -59,6 +59,19 @@ impl Next {
 /// before and does not serve yet never will.
 pub fn succeed(data: &Path, times: Times) -> Result<(String, String)> {
     let path = data.join("ca.crt");
+    let key = data.join("ca.key");
+    if !path.exists()
+        && !key.exists()
+        && let Some(told) = lost::told(data)?
+    {
+        // Nothing is left beside which the next one could be told.
+        let (certificate, pair) = new_ca(times.now)?;
+        keep(&key, &pair.serialize_pem(), 0o600)?;
+        keep(&path, &certificate, 0o644)?;
+        // The leaf is the former CA's.
+        remove(&data.join("tls.names"))?;
+        return Ok((fingerprint(&told)?, fingerprint(&certificate)?));
+    }
     let present = read(&path).with_context(|| {
         format!(
             "{}: a hub with --tls-cert has no CA of its own to replace",

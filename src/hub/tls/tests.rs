@@ -207,6 +207,125 @@ fn a_ca_without_its_key_is_an_error_and_not_a_new_ca() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
+/// Every cluster trusts it, and its key cannot be made again.
+#[test]
+fn a_ca_whose_certificate_was_lost_is_an_error_and_its_key_stays() {
+    let data = directory("lost-crt");
+    Tls::load(&data, source(), NOW).unwrap();
+    let (cert, key) = (data.join("ca.crt"), data.join("ca.key"));
+    let (pem, kept) = (read(&cert).unwrap(), read(&key).unwrap());
+    std::fs::remove_file(&cert).unwrap();
+    std::fs::write(data.join("hub.key"), "").unwrap();
+    let error = Tls::load(&data, source(), NOW).err().unwrap();
+    let CannotStart { next, .. } = error.downcast().unwrap();
+    assert!(next.starts_with("restore "), "{next}");
+    assert_eq!((read(&key).unwrap(), cert.exists()), (kept, false));
+    std::fs::write(&cert, &pem).unwrap();
+    assert_eq!(Tls::load(&data, source(), NOW).unwrap().ca(), pem);
+    // A first start that was cut off between the two is finished.
+    for file in [&cert, &data.join("hub.key")] {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert_ne!(Tls::load(&data, source(), NOW).unwrap().ca(), pem);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// What the hub told clusters says that it had one.
+#[test]
+fn a_ca_of_which_all_was_lost_is_made_anew_only_by_the_verb_for_it() {
+    let data = directory("lost-both");
+    let ca = Tls::load(&data, source(), NOW).unwrap().ca();
+    let keys = crate::hub::HubKeys::new(crate::keys::KeyPair::from_seed(&[1; 32]));
+    let told = crate::wire::api::HubRef {
+        id: "h".to_owned(),
+        urls: vec!["https://hub.example".to_owned()],
+        ca: ca.clone(),
+        keyset: keys.keyset(NOW.unix_timestamp()),
+    };
+    trust::current(&data, &told, &keys, NOW).unwrap();
+    for name in ["ca.crt", "ca.key"] {
+        std::fs::remove_file(data.join(name)).unwrap();
+    }
+    let error = Tls::load(&data, source(), NOW).err().unwrap();
+    let CannotStart { next, .. } = error.downcast().unwrap();
+    assert!(next.contains("linesman hub rotate ca --in 0"), "{next}");
+    assert!(!data.join("ca.key").exists());
+    let times = Times {
+        now: NOW,
+        used: NOW,
+        ends: NOW,
+    };
+    let prints = succeed(&data, times).unwrap();
+    let other = Tls::load(&data, source(), NOW).unwrap().ca();
+    let print = |pem: &str| succession::fingerprint(pem).unwrap();
+    assert_eq!(prints, (print(&ca), print(&other)));
+    assert_ne!(ca, other);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// It goes into adoption YAML and kubeconfigs, where nobody looks at it.
+#[test]
+fn a_given_ca_that_is_none_is_refused() {
+    let data = directory("given-ca");
+    Tls::load(&data, source(), NOW).unwrap();
+    let ca = data.join("given.pem");
+    let files = TlsSource::Files {
+        cert: data.join("tls.crt"),
+        key: data.join("tls.key"),
+        ca: Some(ca.clone()),
+    };
+    let load = || Tls::load(&data, files.clone(), NOW);
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (text, why) in [
+        ("garbage\n", "holds no certificate"),
+        (broken, "cannot be read"),
+    ] {
+        std::fs::write(&ca, text).unwrap();
+        let CannotStart { what, .. } = load().err().unwrap().downcast().unwrap();
+        let start = format!("{} of --tls-ca {why}", ca.display());
+        assert!(what.starts_with(&start), "{what}");
+    }
+    std::fs::copy(data.join("ca.crt"), &ca).unwrap();
+    let tls = load().unwrap();
+    assert_eq!(tls.ca(), read(&ca).unwrap());
+    let doubts = ["https://hub.example:8443", "https://other.example"];
+    let doubts = doubts.map(|url| tls.doubt(url, NOW).is_some());
+    assert_eq!(doubts, [false, true]);
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+/// So it is in a Secret of an issuer that everybody trusts; but one that is being written keeps the CA that clusters know.
+#[test]
+fn an_empty_file_of_a_given_ca_is_none_unless_clusters_know_one() {
+    let data = directory("empty-ca");
+    let own = Tls::load(&data, source(), NOW).unwrap().ca();
+    let ca = data.join("given.pem");
+    let files = TlsSource::Files {
+        cert: data.join("tls.crt"),
+        key: data.join("tls.key"),
+        ca: Some(ca.clone()),
+    };
+    let load = || Tls::load(&data, files.clone(), NOW);
+    std::fs::write(&ca, "\n").unwrap();
+    assert_eq!(load().unwrap().ca(), "");
+    std::fs::write(&ca, &own).unwrap();
+    let running = load().unwrap();
+    let keys = crate::hub::HubKeys::new(crate::keys::KeyPair::from_seed(&[1; 32]));
+    let told = crate::wire::api::HubRef {
+        id: "h".to_owned(),
+        urls: vec!["https://hub.example".to_owned()],
+        ca: own.clone(),
+        keyset: keys.keyset(NOW.unix_timestamp()),
+    };
+    trust::current(&data, &told, &keys, NOW).unwrap();
+    std::fs::write(&ca, "").unwrap();
+    assert!(running.renew(NOW).is_err());
+    assert_eq!(running.ca(), own);
+    let CannotStart { what, .. } = load().err().unwrap().downcast().unwrap();
+    assert!(what.contains("of --tls-ca is empty"), "{what}");
+    std::fs::remove_dir_all(data).unwrap();
+}
+
 #[test]
 fn private_keys_are_readable_by_their_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -232,7 +351,11 @@ fn certificate_and_key_of_different_pairs_are_refused() {
         key: two.join("tls.key"),
         ca: None,
     };
-    assert!(Tls::load(&one, mixed, NOW).is_err());
+    let Err(error) = Tls::load(&one, mixed, NOW) else {
+        panic!("they do not belong together");
+    };
+    // It names what the operator gave.
+    assert_eq!(error.to_string(), "use --tls-cert and --tls-key");
     for data in [one, two] {
         std::fs::remove_dir_all(data).unwrap();
     }

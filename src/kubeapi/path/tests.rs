@@ -278,3 +278,31 @@ fn a_path_of_thousands_of_segments_is_read_in_one_go() {
         Err(PathError::Malformed("an empty segment"))
     );
 }
+
+#[test]
+fn all_values_of_a_parameter_are_read_in_their_order() {
+    let query = Some("command=sh&c%6Fmmand=-c&stdin=1&&command=a+b%26%zz%ff&command&commands=no");
+    let read: Vec<String> = values(query, "command").collect();
+    assert_eq!(read, ["sh", "-c", "a b&%zz\u{fffd}", ""]);
+    assert_eq!(values(None, "command").next(), None);
+}
+
+#[test]
+fn a_path_has_one_name_however_it_is_escaped() {
+    for (path, one) in [
+        (
+            "/api/v1/namespaces/%70rod/pods/x/ex%65c",
+            "/api/v1/namespaces/prod/pods/x/exec",
+        ),
+        ("/api/v1/pods/%2d%2E%5f%7e%41%39", "/api/v1/pods/-._~A9"),
+        // What means something else without its escape, and what is none.
+        (
+            "/a%2Fb%252F%20%C3%A9%zz%+5%4",
+            "/a%2Fb%252F%20%C3%A9%zz%+5%4",
+        ),
+        ("/a%é", "/a%é"),
+        ("", ""),
+    ] {
+        assert_eq!(normal(path), one, "{path}");
+    }
+}

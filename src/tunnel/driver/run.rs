@@ -134,7 +134,7 @@ where
             }
             Turn::Woken => waits.wake.set(shared.wake.notified()),
             Turn::Sent(Ok(())) => {}
-            Turn::Sent(Err(error)) => return (lost(&error.to_string()), close::AWAY),
+            Turn::Sent(Err(error)) => return (lost(own_words(&error.to_string())), close::AWAY),
             Turn::Received(Ok(message)) => {
                 let len = u64::try_from(message.len()).unwrap_or_default();
                 shared.received.fetch_add(len, Ordering::Relaxed);
@@ -233,12 +233,17 @@ pub(super) fn lost(text: &str) -> Ended {
     }
 }
 
+/// Without the address of a library's manual, with which an error of TLS may end: people read this in a condition.
+fn own_words(error: &str) -> &str {
+    error.split_once(": https://").map_or(error, |(own, _)| own)
+}
+
 /// What to say of a connection that gives no more messages.
 fn broken(shared: &Shared, error: &SocketError) -> (Ended, u16) {
     let code = match error {
         SocketError::Closed => return (closed(shared), close::NORMAL),
         SocketError::Framing(framing) => framing.code,
-        SocketError::Io(_) => return (lost(&error.to_string()), close::AWAY),
+        SocketError::Io(_) => return (lost(own_words(&error.to_string())), close::AWAY),
     };
     let ended = Ended {
         code: Code::Protocol,
@@ -259,5 +264,17 @@ fn closed(shared: &Shared) -> Ended {
             by_peer: true,
         },
         None => lost("the peer closed the connection"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_broke_is_told_of_without_a_librarys_manual() {
+        let said = "peer closed connection without sending TLS close_notify";
+        let linked = format!("{said}: https://docs.rs/rustls/latest/rustls/manual/index.html");
+        assert_eq!([linked.as_str(), said].map(own_words), [said, said]);
     }
 }

@@ -10,6 +10,7 @@ use super::*;
 use crate::wire::frame::{self, Frame};
 
 mod isolation;
+mod stopped;
 mod turns;
 
 /// Streams that wait to be taken, as at an agent.

@@ -255,6 +255,33 @@ fn a_stopped_stream_swallows_what_is_written_and_ends() {
     assert_eq!((net.ends[0].live(), net.ends[1].live()), (0, 0));
 }
 
+/// Before, whoever waited for room to write, or for the end, waited for ever, also when the line was lost.
+#[test]
+fn who_holds_a_stopped_stream_is_told_where_its_peer_never_ends_it() {
+    let mut net = Net::new();
+    let id = net.open(1);
+    net.settle();
+    net.ends[0].stop(net.now, id, Code::None);
+    // The STOP arrives nowhere.
+    assert!(net.transmit(0));
+    net.now += STOP_PATIENCE + Duration::from_secs(1);
+    let session = &mut net.ends[0];
+    session.heard(net.now);
+    session.handle_timeout(net.now);
+    let events = |session: &mut Session| -> Vec<Event> {
+        std::iter::from_fn(|| session.poll_event()).collect()
+    };
+    assert_eq!(events(session), [Event::Failed(id)]);
+    let error = LineError::new(Code::Cancelled, "no end within 30 s after STOP");
+    assert_eq!(session.error(id), Some(&error));
+    assert_eq!(session.write(net.now, id, &[0; 10]), Err(error));
+    // Its RST has left, and it is over on the wire.
+    assert!(session.poll_transmit(net.now, &mut BytesMut::new()));
+    assert_eq!(session.live(), 0);
+    session.lose(Code::LineLost, "cut");
+    assert_eq!(events(session), [Event::Failed(id)]);
+}
+
 #[test]
 fn a_stream_that_is_reset_before_its_open_went_out_is_never_opened() {
     let mut net = Net::new();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Over, Session};
+use super::{Event, Over, Session};
 use crate::wire::frame::Code;
 
 /// Drained and empty, a line stays a little for streams that the peer opened before it heard of it.
@@ -38,6 +38,8 @@ impl Session {
                 .is_some_and(|stream| !stream.fin_received)
             {
                 self.reset(id, Code::Cancelled, "no end within 30 s after STOP");
+                // Who waits for room to write, or for the end, would wait for a peer that says nothing.
+                self.events.push_back(Event::Failed(id));
             }
         }
         self.end_of_drain(now);

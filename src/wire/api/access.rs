@@ -132,6 +132,15 @@ pub struct AuditView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     pub target: String,
+    /// Of `kube.exec` and `kube.attach`, where the request names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Of `kube.exec`: the command with its arguments, as a shell would take it. Absent where the hub leaves them out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Of `kube.portforward`, where the request names them and not what follows it: `8080,5432`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<String>,
     pub request_id: String,
     /// `allow` or `deny`.
     pub verdict: String,
@@ -220,7 +229,11 @@ pub struct UserChange {
 #[serde(rename_all = "camelCase")]
 pub struct UserView {
     pub name: String,
+    /// The user's own, which `PATCH` replaces.
     pub roles: Vec<String>,
+    /// What groups of the identity provider give beside these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles_by_group: Vec<RoleByGroup>,
     pub groups: Vec<String>,
     /// Tokens in force.
     pub tokens: u32,
@@ -232,6 +245,16 @@ pub struct UserView {
     pub vouched_at: Option<String>,
     #[serde(default)]
     pub rev: i64,
+}
+
+/// A role at the hub that a group of the identity provider gives to a user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleByGroup {
+    pub role: String,
+    pub group: String,
+    /// Whether the provider's word on the user's groups counts now; where not, it does from the next login on.
+    pub in_force: bool,
 }
 
 /// `POST /v1/api-tokens`.
@@ -251,6 +274,13 @@ pub struct NewApiToken {
     /// The clusters that it reaches, which takes the scope `kube` or `kube-read`; absent = all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clusters: Option<BTreeSet<ClusterName>>,
+}
+
+impl NewApiToken {
+    /// The title of a token by which an Argo CD elsewhere uses this cluster, as `cluster argocd-secret` makes it.
+    pub fn argocd_title(cluster: &ClusterName) -> String {
+        format!("Argo CD for {cluster}")
+    }
 }
 
 /// The answer: the only time that the token is shown.

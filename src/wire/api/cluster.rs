@@ -35,6 +35,20 @@ pub struct GitRouteView<R = GitRoute, V = Via> {
     pub via: V,
 }
 
+/// What the catalog has for a cluster with Argo CD by the URL of the way to Git that is not in force. Argo CD has no key for that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OtherWay {
+    /// The catalog's URL by the way that is in force.
+    pub url: String,
+    /// Files that somebody else wrote or changed, of which an Application names the other URL; some of them, where they are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// The branch on which the hub's own wait, where the catalog's head has to be signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<String>,
+}
+
 /// `PATCH /v1/clusters/{name}/labels`. What is not named stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -355,6 +369,9 @@ pub struct ClusterView<P = Phase, E = EngineKind, G = GitRouteView, S = StepRepo
     /// How the catalog's copy of the agent stands; absent = it is not told here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_copy: Option<AgentCopyStanding>,
+    /// What the catalog has by the URL of another way to Git than the one in force; absent = nothing, or it is not told here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_way: Option<OtherWay>,
     /// Public keys of the cluster with their fingerprints and states.
     pub keys: Vec<KeyView>,
     pub rev: i64,

@@ -118,6 +118,25 @@ pub struct BundleView<E = EngineKind> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
     pub imported_at: String,
+    /// Absent = not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<BundleOrigin>,
+}
+
+/// Where a bundle is from, by the word of the program that imported it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleOrigin {
+    /// Address or file.
+    pub source: String,
+    /// What vouched for the manifest; empty = nothing did.
+    pub verified_by: String,
+}
+
+impl BundleOrigin {
+    pub fn is_verified(&self) -> bool {
+        !self.verified_by.is_empty()
+    }
 }
 
 pub(super) fn five_minutes() -> u32 {

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use serde_json::json;
+
 use super::commits::{follows, is_there, push_map};
 use crate::healing::{LIMIT, on_record, settle, since, unchanged, workloads, works};
 use crate::support::api::path;
@@ -73,4 +75,80 @@ pub(super) fn repo_server_hangs(world: &World, name: &str) {
     let classes: BTreeSet<&str> = told.iter().filter_map(|h| h["class"].as_str()).collect();
     println!("called: {classes:?}");
     assert!(!classes.contains("PolicyBlocks"), "{told:#?}");
+}
+
+/// An `ApplicationSet` of nothing.
+const SET: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets/asked";
+const REFRESH_SET: &str = "argocd.argoproj.io/application-set-refresh";
+
+/// What the applicationset-controller is asked with. It makes no Application.
+pub(super) fn make_set(world: &World) {
+    let set = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
+        "metadata": { "name": "asked" },
+        "spec": {
+            // As its controller writes it: one that an answer changes is not asked.
+            "generators": [{ "list": { "elements": [], "template": {
+                "metadata": {}, "spec": { "destination": {}, "project": "" },
+            } } }],
+            "template": {
+                "metadata": { "name": "none" },
+                "spec": {
+                    "project": "default",
+                    "source": { "repoURL": "https://lab.invalid/none.git", "path": "none" },
+                    "destination": { "server": "https://kubernetes.default.svc", "namespace": "default" },
+                },
+            },
+        },
+    });
+    world.api.create(SET.trim_end_matches("/asked"), &set);
+    set_answered(world);
+}
+
+pub(super) fn unmake_set(world: &World) {
+    assert!(world.api.delete(SET));
+}
+
+/// The agent asked, and the controller has taken the question away.
+fn set_answered(world: &World) {
+    until("the ApplicationSet is answered for", seconds(LIMIT), || {
+        let live = world.api.try_get(SET).ok().flatten().unwrap_or_default();
+        let annotations = &live["metadata"]["annotations"];
+        annotations["linesman.dev/probed-at"].is_string() && annotations[REFRESH_SET].is_null()
+    });
+}
+
+/// Its process stands still, and the kubelet, which does not ask it, sees nothing of that. It is `asked` as a webhook does, or by the
+/// agent alone, every five minutes.
+pub(super) fn set_controller_hangs(world: &World, asked: bool) {
+    const PODS: &str = "/api/v1/namespaces/argocd/pods?labelSelector=\
+                        app.kubernetes.io%2Fname%3Dargocd-applicationset-controller";
+    let uid = || -> Option<String> {
+        let list = world.api.get(PODS)?;
+        let mut all = list["items"].as_array()?.iter();
+        let stays = all.find(|pod| pod["metadata"]["deletionTimestamp"].is_null())?;
+        stays["metadata"]["uid"].as_str().map(str::to_owned)
+    };
+    settle(world);
+    let before = uid().unwrap();
+    let script = "kill -STOP $(pgrep -f '^/usr/local/bin/argocd-applicationset-controlle[r]')";
+    run(lab().args(["exec", world.place.lab(), "sh", "-c", script]));
+    let by = if asked {
+        let question = json!({ "metadata": { "annotations": { REFRESH_SET: "true" } } });
+        world.api.patch(SET, &question);
+        ", asked"
+    } else {
+        ""
+    };
+    let began = Instant::now();
+    until("its Pod is another one", seconds(4 * LIMIT), || {
+        uid().is_some_and(|new| new != before)
+    });
+    let what = format!("applicationset-controller stopped (SIGSTOP){by} → restarted");
+    let took = shown(began.elapsed());
+    figure("W12", &world.case(&what), "≤ probe + 330 s", took);
+    let began = Instant::now();
+    set_answered(world);
+    let what = world.case("… applicationset-controller → function");
+    figure("W12", &what, "≤ 60 s", shown(began.elapsed()));
 }

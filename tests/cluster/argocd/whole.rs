@@ -5,7 +5,9 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::commits::{is_there, push_map};
-use super::hangs::{controller_hangs, repo_server_hangs};
+use super::hangs::{
+    controller_hangs, make_set, repo_server_hangs, set_controller_hangs, unmake_set,
+};
 use super::keys::beside_a_stock_kubelet;
 use super::roots::{push_elsewhere, root_deleted_or_changed};
 use super::slow::{comes_to_its_end, commit, runs};
@@ -18,6 +20,8 @@ use crate::support::argocd::root;
 use crate::support::audit::Mark;
 use crate::support::world::{self, CLUSTER};
 use crate::support::{eventually, figure, seconds, shown, until};
+
+mod anew;
 
 /// W12: longer than an operation may stand still, each hook longer than an answer of a controller is waited for.
 #[test]
@@ -41,6 +45,28 @@ fn what_hangs_is_restarted_without_the_hub_too() {
         let told = since(&world, &known);
         told.iter().any(|heal| heal["class"] == "QueueWedged")
     });
+    unchanged(&world, &workloads);
+    settle(&world);
+}
+
+/// F12, W12: no root is asked of it, and nobody but the agent asks an `ApplicationSet`.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_applicationset_controller_that_hangs_is_restarted_with_and_without_the_hub() {
+    let mut world = world::adopted_argocd();
+    settle(&world);
+    let (known, workloads) = (on_record(&world), workloads(&world));
+    make_set(&world);
+    set_controller_hangs(&world, true);
+    world.lose_hub();
+    set_controller_hangs(&world, false);
+    world.hub_back();
+    until("both are on record", seconds(LIMIT), || {
+        let told = since(&world, &known);
+        let both = told.iter().filter(|heal| heal["class"] == "QueueWedged");
+        both.count() == 2
+    });
+    unmake_set(&world);
     unchanged(&world, &workloads);
     settle(&world);
 }

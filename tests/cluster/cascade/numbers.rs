@@ -7,7 +7,7 @@ use linesman::clock;
 use super::{OBJECTS, Sync, cut_since, gone, removed, whole_again, workloads};
 use crate::healing::{LIMIT, settle};
 use crate::support::audit::Mark;
-use crate::support::world::{FLUX, World, kustomization};
+use crate::support::world::{ARGOCD, World, kustomization};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 /// W11: what Git brings is deleted one after the other, as by `kubectl delete --all`. What the engine had not pruned by the third one
@@ -15,7 +15,7 @@ use crate::support::{eventually, figure, seconds, shown, until};
 pub(super) fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) {
     whole_again(world, sync);
     settle(world);
-    if world.engine == FLUX {
+    if world.engine != ARGOCD {
         until(
             "the commit explains no deletion any more",
             seconds(60),

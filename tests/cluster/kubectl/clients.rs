@@ -9,6 +9,8 @@ use super::ready;
 use crate::support::place::{root, run, var};
 use crate::support::world::{self, World};
 
+mod whole;
+
 /// The version that is known to work; its own dependencies are the newest.
 const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
 
@@ -75,8 +77,8 @@ fn informer() -> PathBuf {
     program
 }
 
-/// Runs it against the line's kubeconfig.
-fn works(world: &World, program: &Path, args: &[&str]) -> String {
+/// The program against the line's kubeconfig.
+fn client(world: &World, program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     world.hub.environment(&mut command);
     command
@@ -84,7 +86,12 @@ fn works(world: &World, program: &Path, args: &[&str]) -> String {
         .env("KUBECONFIG", world.line_kubeconfig())
         .env("NO_PROXY", "*")
         .current_dir(clients());
-    run(&mut command)
+    command
+}
+
+/// What it says in the end.
+fn works(world: &World, program: &Path, args: &[&str]) -> String {
+    run(&mut client(world, program, args))
 }
 
 #[test]

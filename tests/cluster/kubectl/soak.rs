@@ -16,10 +16,12 @@ use linesman::keys::sha256_hex;
 use super::sessions::cp_works;
 use super::{NAMESPACE, POD, Protocol, ready};
 use crate::figures::{Held, hub_pid, steady};
-use crate::line::agent_pid;
-use crate::support::place::{lab, run, var};
+use crate::line::{agent_pid, dropped};
+use crate::support::place::var;
 use crate::support::world::{self, World};
 use crate::support::{eventually, figure, seconds};
+
+mod watched;
 
 /// Longer than the line needs to notice that it is dead, to come back, and to answer: what takes longer is stuck.
 const STUCK: &str = "150";
@@ -165,15 +167,6 @@ fn read(day: &Day<'_>) {
 
 /// The network between cluster and hub goes away: mostly for a moment, sometimes for longer than a line lives.
 fn cut(day: &Day<'_>, over: &Receiver<()>) {
-    let (name, host) = (day.world.place.lab(), &day.world.place.host);
-    let rule = |flag: &str| {
-        for direction in ["-s", "-d"] {
-            let drop = [
-                "exec", name, "iptables", "-w", flag, "FORWARD", direction, host, "-j", "DROP",
-            ];
-            run(lab().args(drop));
-        }
-    };
     loop {
         let [wait, kind, long] = clock::random::<3>();
         match over.recv_timeout(Duration::from_millis(3000 + u64::from(wait) * 60)) {
@@ -184,9 +177,9 @@ fn cut(day: &Day<'_>, over: &Receiver<()>) {
             0 => Duration::from_secs(27),
             _ => Duration::from_millis(100 + u64::from(long) * 20),
         };
-        rule("-I");
+        dropped(day.world, "-I");
         let ended = over.recv_timeout(away);
-        rule("-D");
+        dropped(day.world, "-D");
         day.count(
             if away > seconds(20) {
                 "cut of 27 s"
@@ -236,7 +229,7 @@ fn nothing_is_stuck_wrong_or_growing() {
         let shared = &day;
         let cutter = scope.spawn(move || cut(shared, &cuts));
         let samples = scope.spawn(move || watch_both(shared.world, pids, &over));
-        let mut workers = Vec::new();
+        let mut workers = vec![scope.spawn(|| watched::nothing_is_lost(&day, minutes))];
         for n in 0..2 {
             workers.push(scope.spawn(move || exec(shared, Protocol::ALL[n])));
             workers.push(scope.spawn(|| read(&day)));

@@ -234,12 +234,8 @@ fn a_good_commit(catalog: &Catalog, marker: &str) {
         "all is as Git says, nothing is held",
         seconds(LIMIT),
         || {
-            let app = catalog.live(&application(ENGINE));
-            let differences = catalog.live(&root())["spec"]["ignoreDifferences"].clone();
             !catalog.is_held(CONTROLLER)
-                && app["spec"]["syncPolicy"]["syncOptions"].is_null()
-                && app["spec"]["ignoreDifferences"].is_null()
-                && differences.as_array().is_some_and(|all| all.len() == 1)
+                && catalog.is_unshielded()
                 && catalog.delivered() == json!(marker)
         },
     );

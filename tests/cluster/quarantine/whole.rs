@@ -16,6 +16,7 @@ use crate::support::{figure, seconds, shown, until};
 mod away;
 mod below;
 mod checks;
+mod reverted;
 mod upgrade;
 
 /// A snapshot follows ten minutes after the last change.

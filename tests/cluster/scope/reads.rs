@@ -10,7 +10,7 @@ const LINE: &str = "system:serviceaccount:linesman:linesman-line";
 
 /// How many reads of agent and line the API server's audit log has; none of them may lie outside of the covered
 /// namespaces, the engine's and the agent's own.
-pub(super) fn reads(world: &World, covered: &[&str]) -> usize {
+pub(crate) fn reads(world: &World, covered: &[&str]) -> usize {
     let events = Mark::beginning(&world.audit).events();
     let events = events.iter().filter(|event| {
         let user = event["user"]["username"].as_str().unwrap_or_default();

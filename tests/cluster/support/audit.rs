@@ -216,6 +216,7 @@ fn mends(request: &Answered) -> bool {
         "gitrepositories",
         "kustomizations",
         "applications",
+        "applicationsets",
         "helmreleases",
     ];
     let probe = request.verb == "patch"

@@ -257,6 +257,42 @@ fn a_wait_that_begins_while_the_hub_is_away_sees_it_come_back() {
     let adopted = "INSERT INTO step (cluster_id, step, state, reason, at)
          SELECT id, 'adopted', 'done', '', '2026-01-01T00:00:00.000Z' FROM cluster";
     execute(hub.data(), adopted.to_owned());
+    let away = waits_over_a_restart(&home, hub);
+    assert!(away.starts_with("show cluster eu1: "), "{away}");
+}
+
+/// The same where the session has to be renewed before the first question: that ended at once.
+#[test]
+fn a_session_that_is_due_while_the_hub_is_away_is_renewed_when_it_is_back() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    let code = ["user", "login-code", "ada", "--file", "ada.code"];
+    for verb in [
+        &["cluster", "add", "eu1"][..],
+        &["user", "add", "ada", "--role", "viewer"],
+        &code,
+        &["login", &hub.url, "--code-file", "ada.code"],
+    ] {
+        let ran = home.run(verb);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    let adopted = "INSERT INTO step (cluster_id, step, state, reason, at)
+         SELECT id, 'adopted', 'done', '', '2026-01-01T00:00:00.000Z' FROM cluster";
+    execute(hub.data(), adopted.to_owned());
+    let file = home.path().join("state/linesman/sessions.json");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let mut sessions: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    // As time would.
+    sessions["hubs"][&hub.url]["expiresAt"] = "2026-01-01T00:00:00Z".into();
+    std::fs::write(&file, sessions.to_string()).unwrap();
+    let away = waits_over_a_restart(&home, hub);
+    assert!(away.starts_with("renew the session: "), "{away}");
+}
+
+/// Has a wait begin while the hub is away, which ends well when that is back; gives what it said meanwhile.
+fn waits_over_a_restart(home: &Home, hub: Hub) -> String {
     let port = hub.crash();
     let mut waits = home
         .linesman(&["cluster", "wait", "eu1"])
@@ -264,14 +300,14 @@ fn a_wait_that_begins_while_the_hub_is_away_sees_it_come_back() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(waits.stderr.take().unwrap()).lines();
-    let away = said.find(|line| {
-        line.as_ref()
-            .is_ok_and(|line| line.ends_with("; asking again"))
-    });
-    assert!(away.is_some(), "{:?}", waits.wait());
-    let _hub = Hub::start_at(&home, port);
-    assert!(waits.wait().unwrap().success());
+    let said = BufReader::new(waits.stderr.take().unwrap()).lines();
+    let mut said = said.map(Result::unwrap);
+    let Some(away) = said.find(|line| line.ends_with("; asking again")) else {
+        panic!("it ended: {:?}", waits.wait());
+    };
+    let _hub = Hub::start_at(home, port);
+    assert!(waits.wait().unwrap().success(), "{away}");
+    away
 }
 
 /// The end of its time was taken for the hub's silence, which sent people to the firewall; and a push that had just failed for well.

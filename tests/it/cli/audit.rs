@@ -133,6 +133,36 @@ fn records_behind_a_number_are_printed_and_no_others() {
     drop(hub);
 }
 
+/// By their names and beginnings; what can be neither is refused.
+#[test]
+fn records_of_an_action_are_printed_and_no_others() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    assert_eq!(home.run(&["user", "add", "ada"]).code, 0);
+    let named = ["--action", "user.*", "--action", "token.create"];
+    let tail = home.run(&[&["audit", "tail"][..], &named].concat());
+    assert_eq!(tail.code, 0, "{tail:?}");
+    let actions = tail.out.lines().map(|line| {
+        let mut record: Value = serde_json::from_str(line).unwrap();
+        record["action"].take()
+    });
+    assert_eq!(actions.collect::<Vec<_>>(), [json!("user.add")]);
+    let wide = home.run(&["audit", "list", "--action", "user.add", "-o", "wide"]);
+    let head = wide.out.lines().next().unwrap_or_default();
+    let columns: Vec<&str> = head.split_whitespace().collect();
+    let last = ["CONTAINER", "PORTS", "COMMAND", "REASON"];
+    assert!(columns.ends_with(&last), "{wide:?}");
+    let none = home.run(&["audit", "list", "--action", "user"]);
+    let told = (none.code, none.err.as_str());
+    assert_eq!(told, (0, "no audit records\n"), "{none:?}");
+    home.run(&["audit", "list", "--action", "User.*"])
+        .fails(2, "is not one to 32 actions");
+    home.run(&["audit", "export", "--namespace", "a_b"])
+        .fails(2, "is not the name of a namespace");
+    drop(hub);
+}
+
 /// What has no answer got none, which looked like an answer.
 #[test]
 fn a_question_without_an_answer_is_told_as_such() {
@@ -303,6 +333,9 @@ fn next(head: Head) -> AuditRow {
         acted_as: None,
         cluster: Some(format!("cluster-{}", seq / 2 % 41)),
         target: format!("/api/v1/namespaces/team-{}/pods", seq / 2 % 13),
+        container: None,
+        command: None,
+        ports: None,
         request_id: format!("0197a1b2-c3d4-7e5f-8a9b-{:012x}", seq / 2),
         verdict: "allow".to_owned(),
         reason: None,

@@ -66,6 +66,8 @@ async fn a_hub_says_why_it_does_not_get_its_database() {
     let says = wrong.err.contains("password authentication failed");
     assert!(wrong.code == 1 && says, "{wrong:?}");
     assert!(!wrong.err.contains("hunter2"), "{wrong:?}");
+    let next = "next:  correct user and password in --database-url-file\n";
+    assert!(wrong.err.ends_with(next), "{wrong:?}");
     hub.stop().await;
 }
 

@@ -58,7 +58,12 @@ fn without_a_terminal_a_key_has_to_be_named() {
         .fails(3, "no cluster met the key SHA256:x");
     home.run(&["githost", "show", "github"])
         .fails(3, "there is no Git host 'github'");
-    home.run(&["githost", "rotate-host-key", "--wait=30s"]);
+    // Nobody tells who pushes but this.
+    let rotated = home.run(&["githost", "rotate-host-key", "--wait=30s"]);
+    assert!(
+        rotated.err.contains("'linesman catalog clone DIR' again"),
+        "{rotated:?}"
+    );
     let host = json_of(&home.run(&["githost", "show", "-o", "json"]));
     let keys = host["keys"].as_array().unwrap();
     assert_eq!(

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use linesman::hub::tls::TlsSource;
 use serde_json::json;
 
 use super::{Home, Ran, mode};
@@ -16,6 +17,28 @@ mod process;
 
 pub(crate) use process::flux;
 pub(super) use process::{Hub, json_of};
+
+/// As `openssl req -x509` makes it. Neither name nor URL has to do with it.
+#[test]
+fn a_cas_own_certificate_as_the_hubs_is_told_as_that() {
+    let home = Home::new();
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pem = params.self_signed(&pair).unwrap().pem();
+    let cert = home.write("own.crt", &pem);
+    let key = home.write("own.key", &pair.serialize_pem());
+    let tls = TlsSource::Files {
+        ca: Some(cert.clone()),
+        cert: cert.clone(),
+        key,
+    };
+    let hub = Hub::with_certificate(&home, tls);
+    let (token, ca) = (hub.token_file(), cert.to_str().unwrap());
+    let login = home.run(&["login", &hub.url, "--token-file", &token, "--ca", ca]);
+    login.fails(7, "it is a CA's own, and nobody takes that as a server's");
+    assert!(login.err.contains("basicConstraints=CA:FALSE"), "{login:?}");
+}
 
 #[test]
 fn a_login_proves_the_token_and_trusts_the_given_ca_only() {

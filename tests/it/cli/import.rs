@@ -203,14 +203,14 @@ fn a_release_is_fetched_verified_by_its_own_list_and_told() {
     assert_eq!((told.code, told.out.as_str()), (0, ""), "{told:?}");
     for text in [
         "imported flux 1.8.0: 10 objects, sha256:",
-        "verified by the release's checksums",
+        "verified by checksums that the mirror itself gave",
         "image   ghcr.io/fluxcd/source-controller:v1.8.0",
     ] {
         assert!(told.err.contains(text), "{told:?}");
     }
     let again = json_of(&world.import(&["flux", "1.8.0"], &["-o", "json"]));
     assert_eq!(again["version"], "1.8.0");
-    assert_eq!(again["verifiedBy"], "the release's checksums");
+    assert_eq!(again["verifiedBy"], "checksums that the mirror itself gave");
     assert_eq!(again["manifestSha256"], sha256_hex(manifest.as_bytes()));
     assert_eq!(
         again["source"],
@@ -226,7 +226,8 @@ fn a_release_is_fetched_verified_by_its_own_list_and_told() {
     unknown.fails(1, "'nginx' is none of Flux' controllers");
 }
 
-/// W45: an altered manifest is refused with both digests, an Argo CD that nobody vouches for with the one that was seen.
+/// W45: an altered manifest is refused with both digests, an Argo CD that nobody vouches for with the one that was seen, which is not
+/// what to give: its digest comes from the project's tag.
 #[test]
 fn what_nobody_vouches_for_is_refused_and_nothing_is_stored() {
     let world = World::new();
@@ -248,13 +249,19 @@ fn what_nobody_vouches_for_is_refused_and_nothing_is_stored() {
     world.mirror.put(core, Answer::File(manifest.into()));
     let full = "/v3.99.0/manifests/install.yaml";
     world.mirror.put(full, Answer::File(other.into()));
-    for (flags, digest) in [(&[][..], &expected), (&["--full"], &found)] {
+    for (flags, file, digest) in [
+        (&[][..], "core-install.yaml", &expected),
+        (&["--full"], "install.yaml", &found),
+    ] {
         let unknown = world.import(&["argocd", "3.99.0"], flags);
         unknown.fails(1, "its project publishes none");
-        assert!(
-            unknown.err.contains(&format!("--sha256 {digest}")),
-            "{unknown:?}"
+        let seen = format!("/v3.99.0/manifests/{file} has the SHA-256 {digest}; ");
+        let tag = format!(
+            "git clone --depth 1 --branch v3.99.0 https://github.com/argoproj/argo-cd && sha256sum argo-cd/manifests/{file}; "
         );
+        let err = &unknown.err;
+        assert!(err.contains(&seen) && err.contains(&tag), "{unknown:?}");
+        assert!(!err.contains(&format!("--sha256 {digest}")), "{unknown:?}");
     }
     let one = world.import(&["flux", "1.8.0"], &["--full"]);
     one.fails(2, "Flux has one manifest for all of it");
@@ -265,6 +272,43 @@ fn what_nobody_vouches_for_is_refused_and_nothing_is_stored() {
     let given = world.import(&["flux", "1.8.0"], &["--sha256", &found]);
     assert_eq!(given.code, 0, "{given:?}");
     assert_eq!(world.held(), 1);
+}
+
+/// Such a file is imported, and was not told from what somebody vouched for afterwards.
+#[test]
+fn a_file_that_nobody_vouches_for_is_told_until_somebody_does() {
+    let world = World::new();
+    let manifest = flux();
+    let file = world.home.write("flux.yaml", &manifest);
+    let file = file.to_str().unwrap();
+    let listed = || {
+        let listed = world.home.run(&["engine", "list", "-o", "json"]);
+        json_of(&listed)[0]["origin"].clone()
+    };
+    let on_record = || {
+        let records = ["audit", "list", "--action", "bundle.import", "-o", "json"];
+        let records = json_of(&world.home.run(&records));
+        let all = records.as_array().unwrap().iter();
+        let targets = all.map(|record| record["target"].as_str().unwrap().to_owned());
+        targets.collect::<Vec<String>>()
+    };
+    let imported = world.home.run(&["engine", "import", file]);
+    assert_eq!(imported.code, 0, "{imported:?}");
+    let nobody = serde_json::json!({"source": file, "verifiedBy": ""});
+    assert_eq!(listed(), nobody);
+    let table = world.home.run(&["engine", "list"]);
+    assert!(table.out.contains(" no "), "{table:?}");
+    let said = format!(", not verified, from {file}");
+    let records = on_record();
+    assert!(records[0].ends_with(&said), "{records:?}");
+
+    let sum = sha256_hex(manifest.as_bytes());
+    let given = world
+        .home
+        .run(&["engine", "import", file, "--sha256", &sum]);
+    assert_eq!(given.code, 0, "{given:?}");
+    assert_eq!(listed()["verifiedBy"], "--sha256");
+    assert_eq!(on_record().len(), 2);
 }
 
 #[test]

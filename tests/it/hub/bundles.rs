@@ -236,6 +236,7 @@ async fn all_bundles_are_listed_page_by_page_and_any_can_be_chosen() {
             images: vec![],
             data: vec![1],
             imported_by: "admin".to_owned(),
+            origin: None,
         };
         let at = later + time::Duration::seconds(i64::from(n));
         hub.hub.store.add_bundle(bundle, at).await.unwrap();

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use super::slug;
 use super::support::{Agent, TestHub};
 
+mod applications;
+
 const PATH: &str = "/v1/clusters/eu1/git-route";
 
 /// Via and known hosts of the assignment as it is now.

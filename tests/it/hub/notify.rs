@@ -198,6 +198,118 @@ async fn a_trouble_is_told_once_to_each_receiver_whatever_fails_in_between() {
     hub.stop().await;
 }
 
+/// A wrong address was found at the first outage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_notice_says_which_receivers_take_it() {
+    let (mut webhook, mut slack) = (Receiver::start().await, Receiver::start().await);
+    slack.answer(&[404]);
+    let hub = TestHub::notifying("notify-test", to(&webhook, &slack)).await;
+    let check = async || {
+        let (_, checks) = hub.get("/v1/hub/checks").await;
+        let all = checks.as_array().unwrap().iter();
+        let mut found = all.filter(|check| check["name"] == "notices");
+        found.next().unwrap().clone()
+    };
+    assert_eq!(check().await["ok"], json!(true));
+    let path = "/v1/hub/notices/test";
+    let ada = hub.user("ada", &["operator"], &[]).await;
+    let denied = hub.call_as(&ada, ("POST", path), &[], &json!({})).await;
+    assert_eq!(denied.0, 403);
+    let (code, tried) = hub.post(path, &json!({})).await;
+    assert_eq!(code, 200, "{tried}");
+    let tried = tried.as_array().unwrap().iter();
+    let ended: Vec<Value> = tried
+        .map(|tried| json!([tried["name"], tried["ok"], tried["found"]]))
+        .collect();
+    let refused = "the receiver refused it with 404";
+    assert_eq!(
+        ended,
+        [
+            json!(["webhook", true, "took it"]),
+            json!(["slack", false, refused])
+        ]
+    );
+    let body = webhook.next().await.json();
+    assert_eq!(body["class"], json!("Test"));
+    assert_eq!(body["severity"], json!("info"));
+    let text = slack.next().await.text;
+    assert!(text.contains("nothing is wrong"), "{text}");
+    let notices = check().await;
+    assert_eq!(notices["ok"], json!(false));
+    let found = notices["found"].as_str().unwrap();
+    let fails = "; slack has failed since ";
+    assert!(found.contains(fails) && found.ends_with(refused), "{found}");
+    let (_, asked) = hub.get("/v1/audit?action=notice.test&verdict=allow").await;
+    let asked = asked["items"].as_array().unwrap();
+    let targets: Vec<&Value> = asked.iter().map(|record| &record["target"]).collect();
+    assert_eq!(targets, [&json!("to webhook, slack")]);
+    hub.stop().await;
+}
+
+/// An Argo CD elsewhere lost its clusters after a quarter, and nothing had told of it: the end of a program's token is told while there is
+/// time, once, and not again by a hub that was started anew. The token itself is in none of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_programs_token_is_told_before_it_comes() {
+    const TOKENS: &str = "programs' tokens";
+    let (mut webhook, slack) = (Receiver::start().await, Receiver::start().await);
+    let config = to(&webhook, &slack);
+    let hub = TestHub::start("notify-tokens").await;
+    let user = json!({"name": "deployer"});
+    assert_eq!(hub.post("/v1/users", &user).await.0, 201);
+    let quarter =
+        json!({"user": "deployer", "title": "deploy", "lasts": 7_776_000, "scopes": ["kube"]});
+    let (code, made) = hub.post("/v1/api-tokens", &quarter).await;
+    assert_eq!(code, 201, "{made}");
+    let check = async |hub: &TestHub| {
+        let (_, checks) = hub.get("/v1/hub/checks").await;
+        let all = checks.as_array().unwrap().iter();
+        let mut found = all.filter(|check| check["name"] == TOKENS);
+        found.next().unwrap().clone()
+    };
+    assert_eq!(check(&hub).await["ok"], json!(true));
+    // 80 days go by.
+    let later = "UPDATE api_token SET created_at = created_at - 6912000000, expires_at = expires_at - 6912000000
+                 WHERE title = 'deploy'";
+    hub.execute(later, later).await;
+    let hub = TestHub::open_notifying(hub.crash().await, config.clone()).await;
+    let call = webhook.next().await;
+    let body = call.json();
+    let next = "linesman token create --user deployer --title NAME --scope kube";
+    for (key, value) in [
+        ("state", json!("open")),
+        ("severity", json!("warning")),
+        ("class", json!("TokenEnds")),
+        ("clusters", json!([])),
+        ("next", json!(next)),
+    ] {
+        assert_eq!(body[key], value, "{body}");
+    }
+    let (id, secret) = (
+        made["id"].as_str().unwrap(),
+        made["token"].as_str().unwrap(),
+    );
+    let text = body["text"].as_str().unwrap();
+    let names = format!("token {id} of deployer ('deploy') ends at 2");
+    assert!(text.starts_with(&names), "{text}");
+    let secret = secret.rsplit('.').next().unwrap();
+    assert!(!call.text.contains(secret), "{}", call.text);
+    let ends = check(&hub).await;
+    assert_eq!(ends["ok"], json!(false));
+    assert!(
+        ends["found"].as_str().unwrap().starts_with(&names),
+        "{ends}"
+    );
+
+    let hub = TestHub::open_notifying(hub.crash().await, config).await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    reports(&agent, &hub, &[("HostKeyMismatch", "True")]).await;
+    let class = webhook.next().await.json()["class"].clone();
+    assert_eq!(class, json!("HostKeyMismatch"));
+    hub.stop().await;
+}
+
 /// What a receiver refuses for good is dropped and counted; the next notice goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_notice_is_counted_and_holds_nothing_up() {

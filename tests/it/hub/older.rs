@@ -14,7 +14,7 @@ use linesman::agent::enroll::join::{Belief, Joining};
 use linesman::agent::enroll::stored::{self, Join};
 use linesman::agent::fault::Faults;
 use linesman::agent::identity::Identity;
-use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::agent::link::{self, Around, LinkConfig, LinkState};
 use linesman::agent::report::{self, Outlets, ReportConfig};
 use linesman::agent::{Joined, News};
 use linesman::clock;
@@ -158,12 +158,19 @@ pub(super) async fn agent(join: Option<Join>, secrets: &Secrets) -> Running {
 
 /// The same on this API server.
 pub(super) async fn on(join: Option<Join>, kube: kube::Client) -> Running {
-    begun(join, kube, (own_keys(), None)).await
+    let none = Around::default();
+    begun(join, kube, (own_keys(), None, none)).await
+}
+
+/// One that dials no line, and whose environment names a proxy.
+pub(super) async fn behind(around: Around, join: Join, secrets: &Secrets) -> Running {
+    begun(Some(join), secrets.client(), (own_keys(), None, around)).await
 }
 
 /// One with these keys, which dials no line.
 pub(super) async fn with_keys(join: Join, secrets: &Secrets, keys: Identity) -> Running {
-    begun(Some(join), secrets.client(), (keys, None)).await
+    let none = Around::default();
+    begun(Some(join), secrets.client(), (keys, None, none)).await
 }
 
 fn own_keys() -> Identity {
@@ -185,7 +192,8 @@ pub(super) async fn dialling_as(
     join: Option<Join>,
     secrets: &Secrets,
 ) -> Running {
-    begun(join, secrets.client(), (own_keys(), Some(build))).await
+    let none = Around::default();
+    begun(join, secrets.client(), (own_keys(), Some(build), none)).await
 }
 
 fn not_dialled() -> LinkState {
@@ -200,7 +208,7 @@ fn not_dialled() -> LinkState {
 async fn begun(
     join: Option<Join>,
     kube: kube::Client,
-    (keys, dials): (Identity, Option<AgentBuild>),
+    (keys, dials, around): (Identity, Option<AgentBuild>, Around),
 ) -> Running {
     let stored = stored::secrets(&kube, "linesman");
     let state = stored::read_state(&stored).await.unwrap();
@@ -230,6 +238,7 @@ async fn begun(
         context: context.clone(),
         keys,
         caller: caller.clone(),
+        around,
         state,
         applied: join,
         heart: hearts.heart("join", Duration::from_mins(1)),
@@ -242,12 +251,8 @@ async fn begun(
         belief: Belief::default(),
         other: None,
     };
-    let reporter = (
-        context,
-        caller,
-        facts,
-        hearts.heart("report", Duration::from_mins(1)),
-    );
+    let heart = hearts.heart("report", Duration::from_mins(1));
+    let reporter = (context, caller, facts, heart);
     let mut tasks = JoinSet::new();
     // Who tells these is not part of it.
     tasks.spawn(async move {

@@ -226,6 +226,44 @@ async fn the_same_call_at_the_same_moment_is_carried_out_once() {
     hub.stop().await;
 }
 
+/// What is kept of a call is told to who has the roles of then: one was taken since, or a token has less of them.
+#[tokio::test]
+async fn an_answer_that_is_kept_is_for_who_might_still_ask() {
+    let hub = TestHub::start("once-roles").await;
+    hub.add("eu1").await;
+    let ada = hub.user("ada", &["operator"], &[]).await;
+    let path = "/v1/clusters/eu1/pause";
+    let body = json!({ "seconds": 60, "reason": "a" });
+    let key = [("idempotency-key", "k")];
+    let ask = async |token: &str| hub.call_as(token, ("POST", path), &key, &body).await;
+    let first = ask(&ada).await;
+    assert_eq!(first.0, 200, "{first:?}");
+    let narrow = json!({ "title": "n", "lasts": 60, "scopes": ["viewer"] });
+    let make = ("POST", "/v1/api-tokens");
+    let (_, narrow) = hub.call_as(&ada, make, &[], &narrow).await;
+    let narrow = narrow["token"].as_str().unwrap();
+    let set = async |roles: Value| {
+        let (any, body) = ([("if-match", "*")], json!({ "roles": roles }));
+        let call = ("PATCH", "/v1/users/ada");
+        let set = hub.call_as(&hub.admin, call, &any, &body);
+        assert_eq!(set.await.0, 200);
+    };
+    let refused = async |token: &str| {
+        let (code, problem) = ask(token).await;
+        assert_eq!((code, slug(&problem)), (403, "not-allowed"), "{problem}");
+        let rows = hub.hub.store.audit_tail(None, 1).await.unwrap();
+        let (row, lacks) = (&rows[0], "ada lacks the role operator");
+        let told = (row.action.as_str(), row.reason.as_deref());
+        assert_eq!(told, ("call.repeat", Some(lacks)));
+    };
+    refused(narrow).await;
+    set(json!(["viewer"])).await;
+    refused(&ada).await;
+    set(json!(["admin"])).await;
+    assert_eq!(ask(&ada).await, first);
+    hub.stop().await;
+}
+
 /// The answer to a lost call holds another token, and the lost one is good no more; one that was redeemed is not replaced.
 #[tokio::test]
 async fn of_the_join_tokens_of_one_call_one_is_in_force() {

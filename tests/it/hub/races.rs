@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use linesman::hub::api::openapi::{Caller, Operation, operations};
+use linesman::keys::KeyPair;
 use linesman::wire::api::EngineKind;
 use linesman::wire::id::Digest;
 use serde_json::{Value, json};
@@ -87,7 +88,23 @@ impl Race {
                     body: nothing,
                 }
             }
+            ("delete", "/v1/catalog/ssh-keys/{id}") => Self::on_key(hub, name).await,
             other => panic!("{other:?} has no race here: say what is changed, and how"),
+        }
+    }
+
+    async fn on_key(hub: &TestHub, title: &str) -> Self {
+        let public = KeyPair::from_seed(&[77; 32]).public().openssh("").unwrap();
+        let key = json!({ "publicKey": public, "title": title });
+        let (code, told) = hub.post("/v1/catalog/ssh-keys", &key).await;
+        assert_eq!(code, 201, "{told}");
+        let (_, page) = hub.get("/v1/catalog/ssh-keys").await;
+        let id = page["items"][0]["id"].as_str().unwrap();
+        Self {
+            path: format!("/v1/catalog/ssh-keys/{id}"),
+            // It never changes, and its name is its revision.
+            revision: format!("\"{id}\""),
+            body: |_| Value::Null,
         }
     }
 

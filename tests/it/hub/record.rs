@@ -11,8 +11,10 @@ use time::OffsetDateTime;
 use super::slug;
 use super::support::TestHub;
 
+mod commands;
 mod kept;
 mod limits;
+mod lost;
 mod read;
 mod replicas;
 mod request;

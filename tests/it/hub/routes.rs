@@ -5,8 +5,9 @@ use std::path::Path;
 
 use linesman::hub::api::openapi::{Caller, Operation, operations, samples};
 use linesman::hub::api::problem::Slug;
+use linesman::keys::KeyPair;
 use linesman::wire::api::Problem;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::support::{Agent, TestHub};
 
@@ -89,11 +90,18 @@ fn of(caller: Caller) -> impl Iterator<Item = &'static Operation> {
 }
 
 /// What somebody without any role gets where it is not 403.
-const OWN: [(&str, &str, u16, Option<&str>); 7] = [
+const OWN: [(&str, &str, u16, Option<&str>); 9] = [
     ("get", "/v1/whoami", 200, None),
     // Their own.
     ("get", "/v1/grants", 200, None),
+    ("get", "/v1/catalog/ssh-keys", 200, None),
     ("post", "/v1/catalog/ssh-keys", 403, Some("not-allowed")),
+    (
+        "delete",
+        "/v1/catalog/ssh-keys/{id}",
+        404,
+        Some("not-found"),
+    ),
     // Which there are is not theirs to know.
     ("get", "/v1/grants/{id}", 404, Some("not-found")),
     ("get", "/v1/api-tokens/{id}", 404, Some("not-found")),
@@ -139,15 +147,29 @@ async fn changes_need_the_revision_that_was_seen() {
     let hub = TestHub::start("routes-revisions").await;
     let join = hub.add("eu1").await;
     assert_eq!(Agent::new(1).join(&hub, "eu1", &join).await.0, 200);
-    let (_, grants) = hub.get("/v1/grants").await;
-    let (_, tokens) = hub.get("/v1/api-tokens").await;
-    let id = |list: &Value| list["items"][0]["id"].as_str().unwrap().to_owned();
-    let ids = [("grants", id(&grants)), ("api-tokens", id(&tokens))];
+    let key = KeyPair::from_seed(&[9; 32]).public();
+    let key = json!({"publicKey": key.openssh("").unwrap()});
+    assert_eq!(hub.post("/v1/catalog/ssh-keys", &key).await.0, 201);
+    let id = async |list: &str| {
+        let (_, all) = hub.get(&format!("/v1/{list}")).await;
+        let id = all["items"][0]["id"].as_str().unwrap().to_owned();
+        (list.to_owned(), id)
+    };
+    let ids = [
+        id("grants").await,
+        id("api-tokens").await,
+        id("catalog/ssh-keys").await,
+    ];
     let state = async || {
         let cluster = hub.get("/v1/clusters/eu1").await.1;
         let user = hub.get("/v1/users/admin").await.1;
         let mut all = vec![cluster["rev"].clone(), user["rev"].clone()];
-        for path in ["/v1/grants", "/v1/api-tokens", "/v1/hub/image-registry"] {
+        for path in [
+            "/v1/grants",
+            "/v1/api-tokens",
+            "/v1/catalog/ssh-keys",
+            "/v1/hub/image-registry",
+        ] {
             all.push(hub.get(path).await.1);
         }
         all

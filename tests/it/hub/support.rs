@@ -165,6 +165,7 @@ impl TestHub {
             images: vec![],
             data: vec![1],
             imported_by: "admin".to_owned(),
+            origin: None,
         };
         self.hub
             .store
@@ -222,6 +223,7 @@ impl TestHub {
             bounds: linesman::hub::Bounds::default(),
             data: data.clone(),
             oidc: oidc(&url),
+            grants: linesman::hub::access::GrantRules::default(),
             sessions: oidc::Lifetimes::default(),
             peer: listeners.peer.as_ref().map(|peer| {
                 let listen = peer.local_addr().unwrap();

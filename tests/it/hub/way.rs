@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linesman::agent::enroll::stored::Join;
-use linesman::agent::link::ProxyConfig;
+use linesman::agent::link::{Around, ProxyConfig};
 use linesman::hub::HubKeys;
 use linesman::keys::KeyPair;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::moved::applied;
-use super::older::{agent, on};
+use super::older::{agent, behind, on};
 use super::rotate::world::{PATIENCE, Secrets};
 use super::support::TestHub;
 use crate::line::proxy::{Manner, Proxy};
@@ -99,6 +99,42 @@ async fn a_cluster_joins_through_a_proxy_that_asks_for_credentials() {
     let joined = joined.expect("it joins").unwrap().clone().unwrap();
     assert_eq!(joined.proxy, Some(config));
     assert!(proxy.tunnels.load(Ordering::Relaxed) > 0);
+    hub.stop().await;
+}
+
+/// L12: the YAML names no proxy, and the Pod was given one by its environment. It is asked from the first word on, and is no part of what
+/// is stored: it went by unseen, and the agent dialled a hub that it cannot reach.
+#[tokio::test]
+async fn a_cluster_joins_by_the_proxy_of_its_environment_where_its_yaml_names_none() {
+    let hub = TestHub::start("way-around").await;
+    let token = hub.add("eu1").await;
+    let proxy = Proxy::new(Manner::Willing).await;
+    let other = Proxy::new(Manner::Willing).await;
+    let around = |proxy: &Proxy| {
+        let url = format!("http://user:p%40ss@{}", proxy.config(None, &[]).address);
+        let set = |name: &str| (name == "HTTPS_PROXY").then(|| url.clone());
+        Around::read(set).unwrap()
+    };
+    let secrets = Secrets::default();
+    let goes = async |around: Around, join: Join| {
+        let mut agent = behind(around, join, &secrets).await;
+        let joined = timeout(PATIENCE, agent.joined.wait_for(Option::is_some)).await;
+        let joined = joined.expect("it knows the hub").unwrap().clone();
+        joined.unwrap().proxy
+    };
+    let credentials = Some("user:p@ss");
+    let first = goes(around(&proxy), applied(&hub, &token)).await;
+    assert_eq!(first, Some(proxy.config(credentials, &[])));
+    assert!(proxy.tunnels.load(Ordering::Relaxed) > 0);
+    // Its environment may be another one at the next start, and what the owner gives counts before it.
+    let next = goes(around(&other), applied(&hub, &token)).await;
+    assert_eq!(next, Some(other.config(credentials, &[])));
+    let given = proxy.config(credentials, &[".svc"]);
+    let join = Join {
+        proxy: Some(given.clone()),
+        ..applied(&hub, &token)
+    };
+    assert_eq!(goes(around(&other), join).await, Some(given));
     hub.stop().await;
 }
 

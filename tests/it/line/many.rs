@@ -66,6 +66,7 @@ impl World {
             audit: linesman::hub::AuditConfig::default(),
             notify: linesman::hub::notify::Config::default(),
             oidc: None,
+            grants: linesman::hub::access::GrantRules::default(),
             sessions: linesman::hub::oidc::Lifetimes::default(),
             peer: None,
         };

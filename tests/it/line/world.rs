@@ -83,6 +83,7 @@ fn config(
         audit: linesman::hub::AuditConfig::default(),
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        grants: linesman::hub::access::GrantRules::default(),
         sessions: linesman::hub::oidc::Lifetimes::default(),
         peer: None,
     }

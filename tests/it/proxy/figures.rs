@@ -190,7 +190,7 @@ async fn a_line_is_told_with_what_the_agent_refused_and_why_it_ended() {
 const CANARY: &str = "canary-of-a-peer";
 
 /// The labels that there are: what a figure is told by comes from us.
-const LABELS: [&str; 9] = [
+const LABELS: [&str; 10] = [
     "cause",
     "class",
     "code",
@@ -199,6 +199,7 @@ const LABELS: [&str; 9] = [
     "outcome",
     "phase",
     "quantile",
+    "reason",
     "rule",
 ];
 

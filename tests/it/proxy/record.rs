@@ -274,8 +274,12 @@ async fn neither_end_logs_a_token_a_cookie_or_a_body_at_any_level_over_any_http(
     let headers = wrong.headers_mut();
     headers.insert("authorization", bearer.parse().unwrap());
     assert_eq!(world.send(wrong).await.status(), 401);
-    closed(&world, 4).await;
+    let rows = closed(&world, 4).await;
     drop(logging);
+    // The record has it, and nothing else.
+    let exec = rows.iter().find(|row| row.action == "kube.exec");
+    let command = exec.and_then(|row| row.command.as_deref());
+    assert_eq!(command, Some("canary-command-3Kq8Zw"));
     let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
     // Both ends were heard.
     for said in ["DEBUG linesman::hub", "DEBUG linesman::agent"] {

@@ -216,6 +216,7 @@ impl World {
             audit: hub::AuditConfig::default(),
             notify: hub::notify::Config::default(),
             oidc: None,
+            grants: hub::access::GrantRules::default(),
             sessions: hub::oidc::Lifetimes::default(),
             peer: peer_at,
         };

@@ -200,18 +200,29 @@ async fn an_ssh_key_has_one_owner(store: Store) {
         user(&store, "ada", "viewer").await,
         user(&store, "bob", "viewer").await,
     );
-    let key = |of: &UserRow| SshKey {
-        id: format!("key-{}", of.name),
+    let key = |of: &UserRow, ms| SshKey {
+        id: format!("key-{}-{ms}", of.name),
         user_id: of.id.clone(),
         public: KeyPair::from_seed(&[1; 32]).public(),
         title: "laptop".to_owned(),
+        created_at: at(ms),
     };
-    let hers = store.add_ssh_key(key(&ada), at(0)).await.unwrap();
-    assert_eq!(hers, Some(key(&ada)));
-    assert_eq!(store.add_ssh_key(key(&ada), at(1)).await.unwrap(), hers);
-    assert_eq!(store.add_ssh_key(key(&bob), at(1)).await.unwrap(), None);
-    let print = key(&ada).public.fingerprint();
+    let hers = store.add_ssh_key(key(&ada, 0)).await.unwrap();
+    assert_eq!(hers, Some(key(&ada, 0)));
+    assert_eq!(store.add_ssh_key(key(&ada, 1)).await.unwrap(), hers);
+    assert_eq!(store.add_ssh_key(key(&bob, 1)).await.unwrap(), None);
+    let print = key(&ada, 0).public.fingerprint();
     let found = store.ssh_key_by_fingerprint(&print).await.unwrap();
-    assert_eq!(found, Some((key(&ada), ada.clone())));
-    assert_eq!(store.ssh_keys(&bob.id).await.unwrap(), []);
+    assert_eq!(found, Some((key(&ada, 0), ada.clone())));
+    let keys = async |of: Option<&str>| store.ssh_keys(of).await.unwrap();
+    let listed = [(key(&ada, 0), "ada".to_owned())];
+    assert_eq!(keys(None).await, listed);
+    assert_eq!(keys(Some(&ada.id)).await, listed);
+    assert_eq!(keys(Some(&bob.id)).await, []);
+    // Once it is gone, it is whoever's comes first.
+    assert!(store.remove_ssh_key("key-ada-0").await.unwrap());
+    assert!(!store.remove_ssh_key("key-ada-0").await.unwrap());
+    assert_eq!(store.ssh_key_by_fingerprint(&print).await.unwrap(), None);
+    let his = store.add_ssh_key(key(&bob, 2)).await.unwrap();
+    assert_eq!(his, Some(key(&bob, 2)));
 }

@@ -2,9 +2,9 @@
 
 use futures_util::future::join_all;
 use linesman::hub::audit::chain::{self, Hashed};
-use linesman::hub::store::{AuditRow, Replica, Store};
+use linesman::hub::store::{AuditRow, Replica, Store, StoreError};
 
-use super::on_both;
+use super::{Place, on_both};
 
 mod queries;
 mod retention;
@@ -37,6 +37,9 @@ fn chained(count: i64) -> Vec<AuditRow> {
             acted_as: (seq % 5 == 0).then(|| text.to_owned()),
             cluster: (seq % 2 == 0).then(|| "eu1".to_owned()),
             target: text.to_owned(),
+            container: (seq % 6 == 0).then(|| "web".to_owned()),
+            command: (seq % 6 < 2).then(|| text.to_owned()),
+            ports: (seq % 8 == 0).then(|| text.to_owned()),
             request_id: format!("r{seq}"),
             verdict: ["allow", "deny"][usize::from(seq % 7 == 0)].to_owned(),
             reason: (seq % 7 == 0).then(|| text.to_owned()),
@@ -102,6 +105,38 @@ async fn of_two_records_with_one_number_one_is_stored(store: Store) {
     let now = store.audit(0, None, 9).await.unwrap();
     assert_eq!(now[..3], rows);
     assert!(now[3..] == [next] || now[3..] == [other]);
+}
+
+/// A server that crashed, or the standby that took its place, has less than it had said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_follows_on_a_record_that_a_server_has_lost_is_not_stored() {
+    let at = Place::server().await;
+    let store = at.open().await;
+    let rows = stored(&store, 3).await;
+    let next = chained(4).remove(3);
+    for gone in ["DELETE FROM audit WHERE seq > 1", "DELETE FROM audit"] {
+        at.execute(gone).await;
+        let refused = store.append_audit(std::slice::from_ref(&next)).await;
+        assert!(
+            matches!(refused, Err(StoreError::OtherEnd(_))),
+            "{refused:?}"
+        );
+    }
+    // Nor what follows on another one of that number.
+    let other = AuditRow {
+        hash: [9; 32],
+        ..rows[0].clone()
+    };
+    store.append_audit(&[other]).await.unwrap();
+    let refused = store.append_audit(&rows[1..]).await;
+    assert!(
+        matches!(refused, Err(StoreError::OtherEnd(_))),
+        "{refused:?}"
+    );
+    at.execute("DELETE FROM audit").await;
+    store.append_audit(&rows).await.unwrap();
+    store.append_audit(&[next]).await.unwrap();
+    assert_eq!(store.audit(0, None, 9).await.unwrap(), chained(4));
 }
 
 /// A record that is not chained yet.

@@ -1,7 +1,7 @@
 //! What clusters are to run: the engine's bundles, and the registry that images come from.
 
 use linesman::hub::store::{BundleUse, Images, NewBundle, Reported, Store, StoreError};
-use linesman::wire::api::{BundleView, EngineKind};
+use linesman::wire::api::{BundleOrigin, BundleView, EngineKind};
 use linesman::wire::id::{ClusterName, Digest};
 use linesman::wire::report::{BUNDLES_IN_FORCE, Condition, ConditionType, Status};
 
@@ -9,6 +9,7 @@ use super::{at, cluster, digest, new, on_both, with_bundle};
 
 on_both! {
     a_bundle_is_stored_once,
+    what_nobody_vouched_for_is_told_until_somebody_does,
     a_bundle_that_was_removed_is_gone_until_it_comes_again,
     a_bundle_is_kept_for_living_clusters_that_are_to_run_it,
     a_bundle_is_kept_where_the_agent_names_it_and_by_its_words_only_where_it_names_none,
@@ -24,6 +25,36 @@ async fn a_bundle_is_stored_once(store: Store) {
     assert_eq!((one.objects, one.size), (31, 3));
     let data = store.bundle_data(&digest()).await.unwrap();
     assert_eq!(data, Some(vec![0, 1, 255]));
+}
+
+async fn what_nobody_vouched_for_is_told_until_somebody_does(store: Store) {
+    let import = async |source: &str, verified_by: &str| {
+        let origin = BundleOrigin {
+            source: source.to_owned(),
+            verified_by: verified_by.to_owned(),
+        };
+        let bundle = NewBundle {
+            digest: digest(),
+            engine: EngineKind::Flux,
+            version: "2.9.5".to_owned(),
+            objects: 31,
+            images: Vec::new(),
+            data: vec![1],
+            imported_by: "admin".to_owned(),
+            origin: Some(origin),
+        };
+        let view = store.add_bundle(bundle, at(0)).await.unwrap();
+        let origin = view.origin.unwrap();
+        (origin.source, origin.verified_by)
+    };
+    let told = |source: &str, by: &str| (source.to_owned(), by.to_owned());
+    assert_eq!(import("a.yaml", "").await, told("a.yaml", ""));
+    let given = told("b.yaml", "--sha256");
+    assert_eq!(import("b.yaml", "--sha256").await, given);
+    // It is the same content.
+    assert_eq!(import("c.yaml", "").await, given);
+    assert!(store.remove_bundle(&digest(), at(1)).await.unwrap());
+    assert_eq!(import("d.yaml", "").await, told("d.yaml", ""));
 }
 
 async fn a_bundle_that_was_removed_is_gone_until_it_comes_again(store: Store) {
@@ -61,6 +92,7 @@ async fn a_bundle_is_kept_for_living_clusters_that_are_to_run_it(store: Store) {
         images: Vec::new(),
         data: vec![2],
         imported_by: "admin".to_owned(),
+        origin: None,
     };
     let other = store.add_bundle(other, at(1)).await.unwrap();
     let old = store.bundle(&digest()).await.unwrap().unwrap();

@@ -26,6 +26,7 @@ on_both! {
     a_device_hears_a_no_and_does_not_wait_for_ever,
     places_are_bounded_and_who_floods_them_loses_his_own,
     guessing_ends_for_the_address_that_guesses,
+    guesses_that_are_dated_ahead_keep_nobody_out,
     of_those_who_come_at_once_one_gets_it,
     one_at_a_time_has_its_turn_at_a_session,
     holders_of_tokens_are_asked_about_by_their_newest_session,
@@ -255,6 +256,25 @@ async fn guessing_ends_for_the_address_that_guesses(store: Store) {
     assert_eq!(heard, WRONG_OF_ALL);
     assert_eq!(wrong("198.51.100.1:7", 70).await, Wrong::Unknown);
     assert_eq!(address::of("198.51.100.1:7"), "198.51.100.1");
+}
+
+/// The hub's clock was an hour ahead when codes were guessed, and is right again.
+async fn guesses_that_are_dated_ahead_keep_nobody_out(store: Store) {
+    let seal = seal();
+    let pending = Pending::new(&store, &seal);
+    let wrong = async |from: &str, second| {
+        let found = pending.by_user_code("AAAA-AAAA", from, at(second)).await;
+        found.unwrap().unwrap_err()
+    };
+    for _ in 0..WRONG {
+        assert_eq!(wrong("198.51.100.1:7", 3_700).await, Wrong::Unknown);
+    }
+    assert_eq!(wrong("198.51.100.1:7", 3_700).await, Wrong::TooMany);
+    for _ in 0..WRONG {
+        assert_eq!(wrong("198.51.100.1:7", 100).await, Wrong::Unknown);
+    }
+    // By the clock of another replica, which is a moment behind, they count as well.
+    assert_eq!(wrong("198.51.100.1:7", 90).await, Wrong::TooMany);
 }
 
 async fn of_those_who_come_at_once_one_gets_it(store: Store) {

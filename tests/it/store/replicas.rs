@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use linesman::hub::store::{LineRow, Located, Replica, Store};
+use linesman::hub::store::{LineRow, Located, Reach, Replica, Store};
 
 use super::{at, cluster, new, on_both};
 
 on_both! {
     a_replica_is_there_while_its_lease_holds,
+    how_a_replica_is_reached_is_there_while_its_lease_holds,
     a_line_is_where_the_newest_epoch_is,
     of_many_lines_at_once_the_newest_stays,
     a_line_goes_with_its_replica_and_with_its_cluster,
@@ -73,6 +74,27 @@ async fn a_replica_is_there_while_its_lease_holds(store: Store) {
     store.renew_replica(&replica(2), TTL).await.unwrap();
     store.leave_replica("r1").await.unwrap();
     assert_eq!(store.replicas().await.unwrap(), [replica(2)]);
+}
+
+async fn how_a_replica_is_reached_is_there_while_its_lease_holds(store: Store) {
+    let reach = |n: u8, urls: &str| Reach {
+        id: replica(n).id,
+        peer: replica(n).peer,
+        urls: urls.to_owned(),
+    };
+    for n in [1, 2] {
+        store.renew_replica(&replica(n), TTL).await.unwrap();
+    }
+    store.tell_urls("r1", "https://h ssh://g").await.unwrap();
+    // What was told stays while the lease is renewed.
+    store.renew_replica(&replica(1), TTL).await.unwrap();
+    let both = [reach(1, "https://h ssh://g"), reach(2, "")];
+    assert_eq!(store.reaches().await.unwrap(), both);
+    store
+        .renew_replica(&replica(1), Duration::ZERO)
+        .await
+        .unwrap();
+    assert_eq!(store.reaches().await.unwrap(), [reach(2, "")]);
 }
 
 async fn a_line_is_where_the_newest_epoch_is(store: Store) {

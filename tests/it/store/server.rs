@@ -266,10 +266,8 @@ async fn what_keeps_the_hub_from_its_database_is_said_without_the_password() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let why = refused(&format!("postgres://l@127.0.0.1:{port}/hub")).await;
-    assert_eq!(
-        why,
-        format!("the database hub at 127.0.0.1:{port} as l: no answer within 10 s")
-    );
+    let begin = format!("the database hub at 127.0.0.1:{port} as l: no answer within 10 s; ");
+    assert!(why.starts_with(&begin), "{why}");
     let latin = "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'";
     postgres::execute(&url, latin).await;
     let (server, _) = url.rsplit_once('/').unwrap();

@@ -1,12 +1,13 @@
 //! How many hub tokens there may be, and what becomes of those that are over.
 
-use linesman::hub::store::{ApiToken, Ended, Store, StoreError, UserRow};
+use linesman::hub::store::{ApiToken, Arrival, Ended, Store, StoreError, UserRow};
 use time::{Duration, OffsetDateTime};
 
 use super::{Place, api_token, at, on_both, user};
 
 on_both! {
     a_user_has_so_many_tokens_in_force,
+    whom_nobody_vouches_for_is_no_admin,
 }
 
 async fn a_user_has_so_many_tokens_in_force(store: Store) {
@@ -42,6 +43,53 @@ async fn a_user_has_so_many_tokens_in_force(store: Store) {
         .unwrap();
     let listed = store.api_tokens(Some(&ada.id), at(1)).await.unwrap();
     assert_eq!(listed.len(), 200);
+}
+
+/// Of an identity provider's user a token is refused a while after it vouched for them last: it is no way in that others could rely on.
+async fn whom_nobody_vouches_for_is_no_admin(store: Store) {
+    let within = Duration::days(30);
+    let store = store.vouched_within(Some(within));
+    let arrival = Arrival {
+        id: "id-eva".to_owned(),
+        issuer: "https://id.invalid".to_owned(),
+        subject: "42".to_owned(),
+        name: "eva".to_owned(),
+        groups: [].into(),
+    };
+    store.arrive(arrival, at(0)).await.unwrap();
+    let eva = store.user("eva").await.unwrap().unwrap();
+    let admin = vec!["admin".to_owned()];
+    let eva = UserRow {
+        roles: admin,
+        ..eva
+    };
+    assert_eq!(
+        store.set_user(eva.clone(), at(0)).await.unwrap(),
+        Ended::Done
+    );
+    let root = user(&store, "root", "admin").await;
+    for (of, n) in [(&eva, 1), (&root, 2)] {
+        store.add_api_token(api_token(of, n), None).await.unwrap();
+    }
+    let over = at(0) + within;
+    let count = async |now| store.live_admin_tokens(now).await.unwrap();
+    let moment = Duration::milliseconds(1);
+    assert_eq!((count(over - moment).await, count(over).await), (2, 1));
+    let revoked = store.revoke_api_token("token-2", over).await.unwrap();
+    let removed = store.remove_user(root.revision(), over).await.unwrap();
+    let less = UserRow {
+        roles: vec![],
+        ..root.clone()
+    };
+    let set = store.set_user(less, over).await.unwrap();
+    assert_eq!([revoked, removed, set], [Ended::LastAdmin; 3]);
+    // Hers ends, for it is none that anybody is let in by.
+    let revoked = store.revoke_api_token("token-1", over).await.unwrap();
+    assert_eq!(revoked, Ended::Done);
+    // To its own end, where that was said.
+    let store = store.vouched_within(None);
+    store.add_api_token(api_token(&eva, 3), None).await.unwrap();
+    assert_eq!(store.live_admin_tokens(over).await.unwrap(), 2);
 }
 
 /// As many tokens as may be in force, all with one end, as copies of `token-1`.

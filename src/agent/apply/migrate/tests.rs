@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http::{Method, Uri};
 
@@ -94,15 +95,7 @@ async fn migrated(conflicts: usize) -> (Vec<(Method, Value)>, Outcome) {
             (200, kustomization(99, TODAY))
         })
     };
-    let step = Step {
-        action: Action::Migrate {
-            to: "v1".to_owned(),
-            named: Vec::new(),
-        },
-        target: crd_of_kustomizations(),
-        cause: None,
-    };
-    let (calls, done) = done_by(&step, &Observed::default(), &[], answer).await;
+    let (calls, done) = done_by(&step_to_v1(), &Observed::default(), &[], answer).await;
     (calls, done.outcome)
 }
 
@@ -134,6 +127,87 @@ async fn no_version_is_forgotten_while_an_object_could_not_be_written() {
     assert_eq!(calls, expected);
     let why = "write teams/a anew: the object has been modified".to_owned();
     assert_eq!(outcome, Outcome::Failed(why));
+}
+
+fn step_to_v1() -> Step {
+    Step {
+        action: Action::Migrate {
+            to: "v1".to_owned(),
+            named: Vec::new(),
+        },
+        target: crd_of_kustomizations(),
+        cause: None,
+    }
+}
+
+/// W15: else each attempt would begin with the same page, and none come to an end.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_come_in_time_is_read_in_smaller_pages_and_written() {
+    const ALL: usize = 30;
+    let (limits, written) = (Arc::new(Mutex::new(vec![])), Arc::new(Mutex::new(vec![])));
+    let (asked, patched) = (Arc::clone(&limits), Arc::clone(&written));
+    let answer = move |method: &Method, uri: &Uri| {
+        let path = uri.path();
+        if path.contains("/customresourcedefinitions/") {
+            return Some((200, json!({"metadata": {"name": "x"}})));
+        }
+        if *method == Method::PATCH {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            patched.lock().unwrap().push(name.parse::<usize>().unwrap());
+            return Some((200, kustomization(99, TODAY)));
+        }
+        let query = uri.query().unwrap_or_default();
+        let field = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            let (_, value) = pairs.find(|(key, _)| *key == name)?;
+            value.parse::<usize>().ok()
+        };
+        let (limit, from) = (field("limit").unwrap(), field("continue").unwrap_or(0));
+        asked.lock().unwrap().push(limit);
+        if limit > 20 {
+            return None;
+        }
+        let to = (from + limit).min(ALL);
+        let one = |n: usize| {
+            let mut one = kustomization(7, GONE);
+            one["metadata"]["name"] = json!(n.to_string());
+            one
+        };
+        let items: Vec<Value> = (from..to).map(one).collect();
+        let next = if to < ALL {
+            to.to_string()
+        } else {
+            String::new()
+        };
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"continue": next}, "items": items});
+        Some((200, list))
+    };
+    let (_, done) = done_by(&step_to_v1(), &Observed::default(), &[], answer).await;
+    assert_eq!(done.outcome, Outcome::Done);
+    assert_eq!(*limits.lock().unwrap(), [100, 20, 20]);
+    let mut written = written.lock().unwrap().clone();
+    written.sort_unstable();
+    assert_eq!(written, (0..ALL).collect::<Vec<_>>());
+}
+
+/// An object that is more than the agent reads at once is no trouble of the API server's.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_too_large_to_be_read_is_named() {
+    let lists = AtomicUsize::new(0);
+    let answer = move |_: &Method, _: &Uri| {
+        let mut one = kustomization(7, GONE);
+        // The one after a single object is for its metadata.
+        if lists.fetch_add(1, Ordering::Relaxed) < 4 {
+            one["spec"] = json!({"path": "x".repeat(9 << 20)});
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [one]});
+        Some((200, list))
+    };
+    let (calls, done) = done_by(&step_to_v1(), &Observed::default(), &[], answer).await;
+    assert_eq!(calls.len(), 5);
+    let why = "list the objects of CustomResourceDefinition kustomizations.kustomize.toolkit.fluxcd.io: \
+        teams/a is larger than 8 MiB";
+    assert_eq!(done.outcome, Outcome::Failed(why.to_owned()));
 }
 
 /// What is asked for and written where objects `a` and `b` are named, of which `b` is there; with another one of today beside it. What

@@ -8,6 +8,7 @@ use super::{Context, Join, Joining, believe};
 use crate::agent::caller::{Answer, Call, Caller, Https};
 use crate::agent::facts;
 use crate::agent::identity::{self, Identity, Signed};
+use crate::agent::link::Around;
 use crate::lifetime::hearts::Heart;
 use crate::trust::{self, Kept};
 use crate::wire::PROTOCOL;
@@ -17,6 +18,7 @@ pub(super) struct Asking {
     context: Context,
     keys: watch::Receiver<Identity>,
     caller: Caller,
+    around: Around,
     /// The stored set of the hub's URLs, CA and keys.
     kept: Option<Kept>,
     /// Of the loop, where that waits for the answer.
@@ -30,6 +32,7 @@ impl Joining {
             context: self.context.clone(),
             keys: self.keys.clone(),
             caller: self.caller.clone(),
+            around: self.around.clone(),
             kept,
             heart: Some(self.heart.clone()),
         }
@@ -47,11 +50,9 @@ impl Asking {
 
     /// The hub that is named, verified, and what it says of itself. The clock of another cluster's hub is not followed.
     async fn meet(&self, join: &Join) -> Result<(Https, HubInfo)> {
-        let https = Https::new(
-            std::slice::from_ref(&join.hub),
-            &join.ca,
-            join.proxy.as_ref(),
-        )?;
+        let proxy = self.around.way(join.proxy.as_ref());
+        let urls = std::slice::from_ref(&join.hub);
+        let https = Https::new(urls, &join.ca, proxy.as_ref())?;
         let https = https.of(self.heart.as_ref());
         let asked = https.send(&Call::get("/v1/hub"), None).await;
         let (https, hub) = match asked.and_then(|answer| answer.json::<HubInfo>()) {
@@ -71,7 +72,8 @@ impl Asking {
         if !roots.is_rooted() {
             return None;
         }
-        let (urls, proxy) = (std::slice::from_ref(&join.hub), join.proxy.as_ref());
+        let proxy = self.around.way(join.proxy.as_ref());
+        let (urls, proxy) = (std::slice::from_ref(&join.hub), proxy.as_ref());
         let asked = believe::unverified(urls, proxy, self.heart.as_ref());
         let info = asked.await.ok()?;
         let bundle = info.trust.as_ref();

@@ -148,7 +148,7 @@ impl Joining {
         let reach = Reach {
             cluster: cluster.name,
             hub,
-            proxy: join.proxy.clone(),
+            proxy: self.around.way(join.proxy.as_ref()),
         };
         self.caller.introduce(reach);
         let kind = ConditionType::HubUnderstood;

@@ -1,24 +1,19 @@
 //! The whole of what there is, page by page, and what an answer without it says.
 
-use kube::api::ListParams;
-use tokio::time::timeout;
-use tracing::debug;
+use std::time::Duration;
 
-use super::{CALL, Scope, Selector};
-use crate::agent::observe::View;
+use kube::api::ListParams;
+use tracing::{debug, warn};
+
+use super::{CALL, RELIST, Scope, Selector};
 use crate::agent::observe::found::Found;
+use crate::agent::observe::{Page, Unread, View};
 use crate::agent::plan::Observed;
 use crate::agent::plan::state::Answer;
 use crate::bundle::ObjectId;
 
-/// Objects of one answer; sync objects with their inventories can be large.
+/// Objects of one answer, at most.
 const PAGE: u32 = 100;
-
-/// How many objects are asked for where so many did not come in time: a hundred Applications of a megabyte each are more than a
-/// slow way brings within a call, and would never be known.
-pub(in crate::agent) fn fewer(limit: u32) -> Option<u32> {
-    (limit >= 10).then_some(limit / 5)
-}
 
 impl Scope {
     /// Takes nothing in but that there is nothing, or that it is not shown.
@@ -30,40 +25,33 @@ impl Scope {
             Selector::Label(text) => params = params.labels(text),
         }
         let mut found = Found::nothing(self.what);
+        let mut pages = view.pages(&self.api, params, CALL);
         loop {
-            match timeout(CALL, self.api.list(&params)).await {
-                Ok(Ok(page)) => {
-                    for live in page.items {
-                        found.add(live, &self.home, |kind, live| self.id(kind, live));
+            let take = |live| found.add(live, &self.home, |kind, live| self.id(kind, live));
+            let page = pages.next(take).await;
+            match page {
+                Ok(Page::More) => {}
+                Ok(Page::Last(version)) => {
+                    if !self.add_astray(&mut found).await {
+                        return Listed::Failed(Duration::ZERO);
                     }
-                    let next = page.metadata.continue_.unwrap_or_default();
-                    if next.is_empty() {
-                        if !self.add_astray(&mut found).await {
-                            return Listed::Failed;
-                        }
-                        let version = page.metadata.resource_version.unwrap_or_default();
-                        return Listed::Whole(found, version);
-                    }
-                    params = params.continue_token(&next);
+                    return Listed::Whole(found, version);
                 }
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                Err(Unread::Kube(kube::Error::Api(status))) if status.code == 404 => {
                     Found::nothing(self.what).put(view, Answer::Nothing);
                     return Listed::Unserved;
                 }
-                Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                Err(Unread::Kube(kube::Error::Api(status))) if status.code == 403 => {
                     return self.refused(view);
                 }
-                Ok(Err(error)) => {
-                    debug!(what = ?self.what, %error, "list failed");
-                    return Listed::Failed;
+                // Nothing is known of the kind for as long. It is as large a moment later, and to find that takes four pages.
+                Err(error @ Unread::Large(_)) => {
+                    warn!(what = ?self.what, %error, "list failed");
+                    return Listed::Failed(RELIST);
                 }
-                Err(_) => {
-                    debug!(what = ?self.what, limit = params.limit, "list timed out");
-                    // From the same place on: the token says where, not how many.
-                    match params.limit.and_then(fewer) {
-                        Some(fewer) => params.limit = Some(fewer),
-                        None => return Listed::Failed,
-                    }
+                Err(error @ (Unread::Late(_) | Unread::Kube(_))) => {
+                    debug!(what = ?self.what, %error, "list failed");
+                    return Listed::Failed(Duration::ZERO);
                 }
             }
         }
@@ -112,5 +100,6 @@ pub(super) enum Listed {
     Whole(Found, String),
     /// The API server does not know the kind, or does not let the agent see it.
     Unserved,
-    Failed,
+    /// The next one comes no sooner than after so long.
+    Failed(Duration),
 }

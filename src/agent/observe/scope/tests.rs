@@ -16,6 +16,7 @@ use crate::agent::plan::tests::install_of;
 use crate::agent::plan::{Observed, project};
 use crate::wire::api::EngineKind;
 
+mod astray;
 mod pages;
 mod silent;
 mod undone;
@@ -232,81 +233,6 @@ async fn an_answer_that_comes_after_the_end_of_its_object_brings_it_not_back() {
     // What a watch no longer selects it tells of as deleted; it can be back as it was.
     scope.changed(&view, service_of("c", 31), 30);
     assert_eq!(view.get(&id).map(|there| there.version), Some(31));
-}
-
-/// An API server with one object of the engine's, which has lost the label by which it is selected: gone, says the watch.
-fn astray(id: ObjectId, live: serde_json::Value) -> kube::Client {
-    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let (path, query) = (request.uri().path(), request.uri().query());
-        let named = path.ends_with(&format!("/{}", id.name));
-        let watches = query.unwrap_or_default().contains("watch=");
-        let gone = json!({"type": "DELETED", "object": live});
-        let list = json!({
-            "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": [],
-        });
-        let body = match (named, watches) {
-            (true, _) => Body::from(live.to_string()),
-            (false, false) => Body::from(list.to_string()),
-            (false, true) => {
-                let event = Bytes::from(format!("{gone}\n"));
-                let events = futures_util::stream::iter([Ok::<_, Infallible>(event)]);
-                Body::from_stream(events.chain(futures_util::stream::pending()))
-            }
-        };
-        let answer = if named || path.ends_with(id.kind.resource().2) {
-            Response::new(body)
-        } else {
-            let status =
-                json!({"kind": "Status", "apiVersion": "v1", "code": 404, "reason": "NotFound"});
-            Response::builder()
-                .status(404)
-                .body(Body::from(status.to_string()))
-                .unwrap()
-        };
-        async { Ok::<_, Infallible>(answer) }
-    });
-    kube::Client::new(service, "default")
-}
-
-/// F16, W22: a CRD that Git gives another label is there, and not to be made anew by force.
-#[tokio::test(start_paused = true)]
-async fn what_lost_its_label_is_not_taken_for_gone() {
-    let install = install_of(EngineKind::Flux);
-    let mut all = install.wanted.keys();
-    let id = all.find(|id| id.kind == Kind::CustomResourceDefinition);
-    let id = id.unwrap().clone();
-    let mut live = install.body(&id).unwrap();
-    live["metadata"]["uid"] = json!("7f1");
-    live["metadata"]["resourceVersion"] = json!("9");
-    live["metadata"]["labels"] = json!({"app.kubernetes.io/part-of": "other"});
-    let client = astray(id.clone(), live);
-    let view = View::new(&install);
-    let extent = crate::manifests::scope::Extent::Cluster;
-    let mut scopes = scopes_of(&client, &install, extent).into_iter();
-    let scope = scopes.find(|s| matches!(s.what, What::Objects(kind) if kind == id.kind));
-    let scope = scope.unwrap();
-    assert!(matches!(scope.selector, Selector::Label(_)));
-    let mut heard = view.0.subscribe();
-    let stop = CancellationToken::new();
-    let mut observing = JoinSet::new();
-    observing.spawn(scope.run(view, stop.clone()));
-    let labels = |seen: &Observed| {
-        let fields = &seen.objects.get(&id)?.fields;
-        fields
-            .pointer("/metadata/labels/app.kubernetes.io~1part-of")
-            .cloned()
-    };
-    // By the list, and again by the watch that calls it gone.
-    for _ in 0..2 {
-        let found = heard.wait_for(|seen| seen.scopes.contains_key(&id.kind));
-        let found = timeout(RELIST, found).await.unwrap().unwrap();
-        assert_eq!(labels(&found), Some(json!("other")));
-        assert!(!found.buried.contains_key(&id));
-        drop(found);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    stop.cancel();
-    observing.join_next().await.unwrap().unwrap();
 }
 
 /// W10: CRDs are never removed, and their objects are let go when the Namespace is deleted.

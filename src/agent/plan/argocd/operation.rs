@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::{differs, faults, head, text};
+use super::{SYNC_ERROR, differs, faults, head, text};
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::state::{History, Object, Observed};
@@ -19,6 +19,12 @@ const REFRESHES: &str = "/status/operationState/operation/retry/refresh";
 const AGAIN_AT: &str = ". Retrying attempt #";
 /// With which the message of another try begins.
 pub(super) const ANEW: &str = "Retrying operation";
+
+/// With which a condition begins that says that a commit is not tried again; in older versions with the other.
+const GIVEN_UP: [&str; 2] = ["Failed last sync attempt to ", "Failed sync attempt to "];
+/// With which the message of an operation that was ended begins (gitops-engine, `Terminate`), and what it says more where Argo CD did it.
+const ENDED: &str = "Operation terminat";
+const BY_ITSELF: &str = "triggered by ";
 
 /// Where what an operation says of itself ends, and what it could not apply is named.
 const FIRST: &str = "; first failed: ";
@@ -91,7 +97,16 @@ pub(super) fn lasting(message: &str) -> &str {
 
 /// Whether an operation is at work, so that it does not say whether it will fail as before.
 pub(in crate::agent::plan) fn is_trying(root: &Object) -> bool {
-    is_at_it(&root.fields) && is_behind(root)
+    (is_at_it(&root.fields) || is_about_to(root)) && is_behind(root)
+}
+
+/// Whether what was known of its last operation was taken away, as it is where the next one is asked for (argo-cd, `SetAppOperation`).
+fn is_about_to(root: &Object) -> bool {
+    root.text("/status/operationState/phase").is_empty() && is_out_of_sync(root)
+}
+
+fn is_out_of_sync(root: &Object) -> bool {
+    root.text("/status/sync/status") == "OutOfSync"
 }
 
 pub(super) fn is_at_it(fields: &Value) -> bool {
@@ -127,6 +142,25 @@ pub(in crate::agent::plan) fn tries(root: &Object) -> i64 {
 pub(in crate::agent::plan) fn attempt(root: &Object) -> String {
     let began = root.text("/status/operationState/startedAt");
     format!("{began} {}", tries(root))
+}
+
+/// When an operation ended that Argo CD begins no more: it failed, and of each commit there is one. So Argo CD says itself when it looks
+/// next (`controller/appcontroller.go`, `autoSync`).
+pub(in crate::agent::plan) fn given_up(root: &Object) -> Option<OffsetDateTime> {
+    let phase = root.text("/status/operationState/phase");
+    let conditions = root.fields.pointer("/status/conditions");
+    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    let says = |message: &str| GIVEN_UP.iter().any(|words| message.starts_with(words));
+    let said = conditions.any(|c| text(c, "/type") == SYNC_ERROR && says(text(c, "/message")));
+    let is = matches!(phase, "Failed" | "Error") && is_out_of_sync(root) && said;
+    let ended = root.text("/status/operationState/finishedAt");
+    parse_rfc3339(ended).filter(|_| is)
+}
+
+/// Whether somebody ended its last operation, and not Argo CD for the time that it took.
+pub(in crate::agent::plan) fn was_ended(root: &Object) -> bool {
+    let message = root.text("/status/operationState/message");
+    message.starts_with(ENDED) && !message.contains(BY_ITSELF)
 }
 
 /// Whether the cluster is not as the catalog has it, and nothing but an operation is at fault: what cannot be compared is not applied,

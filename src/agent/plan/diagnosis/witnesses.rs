@@ -68,17 +68,29 @@ fn one(moment: &Moment<'_>, kind: Kind) -> Component {
 
 /// Why one is not asked.
 fn unasked(moment: &Moment<'_>, kind: Kind, controller: &ObjectId) -> String {
-    let live = moment.observed.objects.get(controller);
-    if !live.is_some_and(|live| health::works(live)) {
+    let (install, observed) = (moment.install, moment.observed);
+    let Some(live) = observed
+        .objects
+        .get(controller)
+        .filter(|live| health::works(live))
+    else {
         return format!("not asked while {controller} is not available");
+    };
+    if witness::only_looks(install, observed, live) {
+        return format!("not asked: {controller} was told to change nothing (--dry-run)");
     }
-    match witness::looked_at(moment.install, moment.observed, kind).count() {
+    match witness::looked_at(install, observed, kind).count() {
         0 => format!("there is no {kind} to ask it with: its Pod is all that is known of it"),
         n => {
-            let more = moment.observed.crowds.contains_key(&kind);
+            let more = observed.crowds.contains_key(&kind);
             let more = if more { " and more" } else { "" };
+            let why = if kind == Kind::ApplicationSet {
+                "not well, written over by an answer, made from what is neither in the cluster nor in Git"
+            } else {
+                "suspended"
+            };
             format!(
-                "none of {n}{more} may be asked: suspended, or looked at more seldom than every 10 min"
+                "none of {n}{more} may be asked: {why}, or looked at more seldom than every 10 min"
             )
         }
     }

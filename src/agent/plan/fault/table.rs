@@ -114,10 +114,10 @@ faults! {
     QueueWedged: 12, Budget::PerHour(3), 0 s;
         seen "a probe of a root (of Flux also of one that is suspended), of the suspended HelmRelease `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
               or half a minute more than its own timeout while it is applied or what it brought is waited for and its controller renews its Lease; \
-              330 s of an ImageRepository or ImageUpdateAutomation, or longer where a scan may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
+              330 s of an ImageRepository, ImageUpdateAutomation or ApplicationSet, or longer where a scan, or what an ApplicationSet is made from, may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over (two hours where a HelmRelease is being deleted), nor while the Pod before still leads as it ends, \
               for as long as its grace lasts, nor, for a quarter of an hour, while Argo CD goes on with other \
-              Applications, nor while an image controller goes on with other objects, nor while the Git host is away for the agent, too, nor where Argo CD has taken the question away";
+              Applications, nor while an image controller or the applicationset-controller goes on with other objects, nor while the Git host is away for the agent, too, nor where Argo CD has taken the question away";
         evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
               The metrics of its queue are not read: they name no object, and the missing answer is what decides. Of Argo CD's only the requests to Redis are counted (`RedisDown`)";
         does "deletes the controller's Pod";
@@ -276,7 +276,8 @@ faults! {
         seen "a sync object's content is refused by the API server, or what left it cannot be deleted, or one of its CEL expressions is invalid; or a Helm release fails; in Argo CD an operation failed, also where it is tried again";
         evidence "the engine's message, which names the object";
         does "reports. An object of the engine that is refused while the agent owns fields of it, too, is given to the engine, which is \
-              asked to try again";
+              asked to try again. An operation of Argo CD's root that is tried no more, although the commit may be applied by now, is begun \
+              anew after 1, 5 and 15 min, then each half an hour; not one that a person ended";
         advice "mend the catalog: the message names the file or object";
     HealthCheckFailed: 40, Budget::Report, 60 s;
         seen "what a sync object brought does not become healthy, or did not before the next try";
@@ -360,7 +361,7 @@ faults! {
     OperationStuck: 54, Budget::PerHour(3), 5 s;
         seen "Argo CD: a running operation of the root has not got on for 10 min (its message, its results and the state of what it applies stay the same), or it tries an old commit again although there is a new one, where its tries do not look for that (`retry.refresh`)";
         evidence "since when, its message; the commit, the number of tries, the head";
-        does "ends the operation: Argo CD then begins anew, with the head, where that is not what it tried";
+        does "ends the operation: Argo CD then begins anew, with the head; where that is what it tried, as `ApplyFailed`";
         advice "";
     RedisDown: 55, Budget::PerHour(3), 30 s;
         seen "Argo CD: its Redis runs, but for 45 s it answered none of the requests that each application-controller makes, by what that counts in its metrics; or the root says that it does not reach it, or an Application below the root does so while the Redis Pod runs for 140 s and no count says otherwise";

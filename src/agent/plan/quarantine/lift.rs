@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::removed::{is_still_there, seen};
 use super::shield::{self, Owner, Shield};
-use super::{Held, Hold, PROBATION, brings, hold, holds, is_forsaken, removed, root, step};
+use super::{Held, Hold, PROBATION, brings, hold, holds, is_forsaken, order, removed, root, step};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::plan::health::works;
@@ -67,7 +67,7 @@ fn given_back_by_flux(
         !root || root::is_fetched_anew(install, observed)
     };
     let ends = |id: &ObjectId, held: &Held| {
-        let ordered = held.hold.ordered(now, &install.policy).is_some();
+        let ordered = is_ordered(now, install, (observed, history), held);
         let Some(seen) = seen(install, observed, &held.owner) else {
             // Nobody is left who would apply or prune it: that no commit comes to its end is no reason to keep somebody waiting.
             return ordered && brings::is_gone(install, observed, &held.owner);
@@ -77,7 +77,14 @@ fn given_back_by_flux(
         ordered || over && !rests(now, observed, id)
     };
     let all = holds.iter();
-    let all = all.filter(|(id, held)| ends(id, held) && !removed(install, observed, id));
+    // What a Kustomization is done with and no longer lists it tells a moment before it says that it is ready, or after it.
+    let unlisted = |id: &ObjectId, held: &Held| {
+        let said = brings::said(install, observed, &held.owner);
+        said.and_then(|said| said.lists(id)) == Some(false)
+    };
+    let all = all.filter(|(id, held)| {
+        ends(id, held) && !removed(install, observed, id) && !unlisted(id, held)
+    });
     let (id, held) = all.min_by_key(|(id, _)| pace::rests(history, id, now))?;
     let lifted = step(lift(now, install, &held.hold), id);
     let asks = !brings::is_gone(install, observed, &held.owner);
@@ -99,6 +106,17 @@ fn taken_back<'a>(
             && is_forsaken(install, observed, id)
     });
     ordered.map(|(id, _)| id)
+}
+
+/// Whether a person gave it back, and the engine has looked since at what the catalog has.
+fn is_ordered(
+    now: OffsetDateTime,
+    install: &Install,
+    known: (&Observed, &History),
+    held: &Held,
+) -> bool {
+    let ordered = held.hold.ordered(now, &install.policy);
+    ordered.is_some() && order::is_due(now, install, known, held)
 }
 
 fn lift(now: OffsetDateTime, install: &Install, hold: &Hold) -> Action {
@@ -135,7 +153,7 @@ fn given_back(
             let assigned = **id == install.sync || trusted;
             let mended = !trusted || as_assigned(install, observed, id);
             let calm = !assigned || said.rests && mended;
-            let ordered = held.hold.ordered(now, &install.policy).is_some();
+            let ordered = is_ordered(now, install, (observed, history), held);
             let over = held.hold.ends(now, &said.seen) && ours;
             let ends = ordered || over && !rests(now, observed, id);
             let unlisted = shield::is_near(&install.namespace, id) && said.lacks(id);

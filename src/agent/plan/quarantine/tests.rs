@@ -15,6 +15,7 @@ mod below;
 mod dropped;
 mod forsaken;
 mod lifted;
+mod looked;
 mod needed;
 mod ordered;
 mod pruned;

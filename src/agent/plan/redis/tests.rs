@@ -211,6 +211,41 @@ fn down() -> Vec<(Class, String, bool)> {
     vec![(Class::RedisDown, REDIS.to_owned(), false)]
 }
 
+/// What is asked for on demand is shown as long as it is of now, and not of another Redis.
+#[test]
+fn a_redis_has_answered_lately_where_a_controller_counts_it_so() {
+    let [first, second, third] = HUNG;
+    for (what, counts, expected) in [
+        (
+            "answers",
+            vec![(25, first.1), (5, requests(12, 1))],
+            Some(true),
+        ),
+        (
+            "slow",
+            vec![(25, first.1), (5, requests(12, 4))],
+            Some(true),
+        ),
+        ("hung", vec![first, second, third], Some(false)),
+        ("nothing asked", vec![(5, requests(0, 0))], Some(false)),
+        ("idle", vec![(300, first.1), (5, first.1)], Some(false)),
+        (
+            "long ago",
+            vec![(200, first.1), (70, requests(12, 1))],
+            None,
+        ),
+    ] {
+        let mut scene = Scene::of(&counts);
+        let told = |scene: &Scene| {
+            let now = scene.cluster.now;
+            answered_lately(now, &scene.cluster.install, &scene.observed)
+        };
+        assert_eq!(told(&scene), expected, "{what}");
+        scene.live(Kind::ConfigMap, PARAMS)["data"] = json!({"redis.server": "cache.lan:6379"});
+        assert_eq!(told(&scene), None, "{what}");
+    }
+}
+
 /// F55: slow, started anew or idle, it is none that hangs.
 #[test]
 fn a_redis_that_answers_no_controller_any_more_is_down_and_no_other_is() {

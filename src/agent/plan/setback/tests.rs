@@ -35,6 +35,8 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         last_write: Some(at(-2)),
         host_keys: Some(at(-4)),
         head: Some(("abc".to_owned(), at(-5))),
+        // The first is the hub's.
+        order: Some((NOON, at(-3))),
         restore_after: [(object(), restore_after)].into(),
         nudged: [(object(), at(-6))].into(),
         retried: [(object(), [-40, -7].map(&at).to_vec())].into(),

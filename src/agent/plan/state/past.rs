@@ -70,6 +70,8 @@ pub struct History {
     pub host_keys: Option<OffsetDateTime>,
     /// The catalog's head as the hub last said it, and when.
     pub head: Option<(String, OffsetDateTime)>,
+    /// The hub's last order to give back what is held, and when it was heard of.
+    pub order: Option<(OffsetDateTime, OffsetDateTime)>,
     /// Sync objects that died with their CRD or Namespace and that Git will not bring back, by CRD.
     pub saved: BTreeMap<ObjectId, Vec<Saved>>,
     /// Rights that the guard took and that are not back, and the UID that each had; empty = it is not known any more.
@@ -83,7 +85,8 @@ pub struct History {
     pub refused: BTreeMap<ObjectId, Refused>,
     /// When each object was last asked to reconcile.
     pub nudged: BTreeMap<ObjectId, OffsetDateTime>,
-    /// When Kubernetes was made to look at each controller whose Pods had been refused, in the last hour.
+    /// When Kubernetes was made to look at each controller whose Pods had been refused, or Argo CD to begin the root's operation anew, in
+    /// the last hour.
     pub retried: BTreeMap<ObjectId, Vec<OffsetDateTime>>,
     /// The last time that a sync object kept its controller from all of its kind, or was seen to be gone.
     pub blinded: Option<OffsetDateTime>,

@@ -52,7 +52,8 @@ pub enum Action {
     DropSuperseded,
     /// Ask its controller to reconcile now.
     Nudge,
-    /// Have a controller's Pods made at once, if a dry run says that the API server takes them.
+    /// Have a controller's Pods made at once, if a dry run says that the API server takes them. Have Argo CD begin anew what it tries no
+    /// more, where it is an Application.
     Retry,
     /// Take the engine's rights: delete the binding.
     CutRights {

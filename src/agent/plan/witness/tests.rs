@@ -8,6 +8,7 @@ use crate::agent::plan::tests::{Cluster, flux, install_with};
 use crate::agent::plan::{Plan, plan};
 use crate::clock::rfc3339;
 
+mod applicationsets;
 mod diagnosis;
 mod read;
 

@@ -6,7 +6,7 @@ use super::acts::Acts;
 use super::{MAX_STEPS, Moment};
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::{Class, Finding, Key, scene};
+use crate::agent::plan::{Class, Finding, Key, find, outlook, scene};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
 use crate::heal;
@@ -36,7 +36,7 @@ pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open
         .unwrap_or(moment.now);
     let live = moment.observed.objects.get(&finding.object);
     let reported = finding.reported || finding.class.budget() == Budget::Report;
-    Open {
+    let mut open = Open {
         record: HealRecord {
             id,
             class: finding.class.as_str().to_owned(),
@@ -64,7 +64,9 @@ pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open
         acts: Acts::default(),
         exhausted: false,
         untold: false,
-    }
+    };
+    rests(&key, &mut open.record, moment);
+    open
 }
 
 fn evidence(finding: &Finding) -> String {
@@ -79,6 +81,24 @@ pub(super) fn learned(record: &mut HealRecord, finding: &Finding) -> bool {
         record.evidence = now;
     }
     more
+}
+
+/// Says of what is mended else until when it waits for the window on its object, and no longer than it does. What a person has to do
+/// about it stays. Whether it is another word than was told.
+pub(super) fn rests(key: &Key, record: &mut HealRecord, moment: &Moment<'_>) -> bool {
+    let free = record.next.is_empty() || outlook::is_resting(&record.next);
+    if record.result != HealResult::Open || !free {
+        return false;
+    }
+    let mut found = moment.plan.findings.iter();
+    // No window of one object holds the guard back.
+    let held = found.find(|f| f.class == key.0 && f.object == key.1 && !find::dies(f));
+    let known = (moment.observed, moment.plan.mode);
+    let said = held.and_then(|f| outlook::resting(moment.now, known, &[&f.object]));
+    let said = said.unwrap_or_default();
+    let another = record.next != said;
+    record.next = said;
+    another
 }
 
 /// Puts the end of a window on record, once.
@@ -102,6 +122,8 @@ pub(super) fn alarmed(
         "if somebody is still at work there, open another window: 'linesman cluster pause'"
             .clone_into(&mut open.record.next);
     }
+    // All of it is told with that.
+    open.untold = false;
     Some(open.record.clone())
 }
 

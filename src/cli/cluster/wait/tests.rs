@@ -42,6 +42,7 @@ pub(in crate::cli) fn cluster(
         later_conditions: Vec::new(),
         facts: BTreeMap::new(),
         agent_copy: None,
+        other_way: None,
         keys: Vec::new(),
         rev: 1,
     }

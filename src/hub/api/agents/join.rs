@@ -7,8 +7,8 @@ use axum::Json;
 use axum::extract::{Request, State};
 
 use super::super::problem::{Problem, Slug};
-use super::super::{body, remote, request_id};
-use super::{bounded_build, deploy_public, paced, proves, unproven};
+use super::super::{remote, request_id};
+use super::{bounded_build, deploy_public, paced, proves, signed_body, unproven};
 use crate::clock;
 use crate::hub::adoption::copy;
 use crate::hub::audit::{Entry, Verdict};
@@ -19,7 +19,7 @@ use crate::hub::store::{Cluster, ClusterKey, UnknownReason, patience};
 use crate::hub::{Hub, assignment, auth, cut, directory, unknown};
 use crate::keys::Public;
 use crate::wire::PROTOCOL;
-use crate::wire::api::{Assignment, JoinRequest, MAX_BODY};
+use crate::wire::api::{Assignment, JoinRequest};
 use crate::wire::report::{Condition, ConditionType, Status};
 
 pub(super) async fn join(
@@ -27,7 +27,7 @@ pub(super) async fn join(
     request: Request,
 ) -> Result<Json<Assignment>, Problem> {
     let (parts, content) = request.into_parts();
-    let bytes = body(content, MAX_BODY).await?;
+    let (bytes, held) = signed_body(&hub, &parts, content).await?;
     let join: JoinRequest = serde_json::from_slice(&bytes).map_err(|error| {
         let next = "see docs/protocol.md for the join's body";
         Problem::new(Slug::BadRequest, format!("the join: {error}"), next)
@@ -36,6 +36,7 @@ pub(super) async fn join(
         return Err(too_far_apart());
     }
     let claim = claim(&hub, &parts, &bytes, join)?;
+    drop((bytes, held));
     let Ok(place) = hub.joins.clone().try_acquire_owned() else {
         let text = "too many clusters are joining at this moment";
         return Err(Problem::new(Slug::Busy, text, "try again").retry_after(2));
@@ -121,13 +122,13 @@ async fn redeem(hub: &Hub, claim: Claim, request_id: String) -> Result<Assignmen
     let entry = |cluster: &Cluster, verdict, reason| Entry {
         actor: format!("agent:{}", cluster.name),
         action: "cluster.join".to_owned(),
-        acted_as: None,
         cluster: Some(cluster.name.to_string()),
         target: fingerprint.clone(),
         request_id,
         verdict,
         reason,
         remote: addr.clone(),
+        ..Entry::default()
     };
     match hub.store.redeem(claim, now).await? {
         Redeemed::Bound {

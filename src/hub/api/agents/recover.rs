@@ -8,8 +8,8 @@ use axum::extract::{Request, State};
 use time::{Duration, OffsetDateTime};
 
 use super::super::problem::{Problem, Slug};
-use super::super::{LOST, body, remote, request_id};
-use super::deploy_public;
+use super::super::{LOST, remote, request_id};
+use super::{deploy_public, signed_body};
 use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{self, Lost, Recovery};
@@ -17,7 +17,7 @@ use crate::hub::replica::lines::Elsewhere;
 use crate::hub::store::{Cluster, ClusterKey, KeyState, StoreError, UnknownReason, patience};
 use crate::hub::{Hub, assignment, auth, cut, unknown};
 use crate::keys::{self, Public};
-use crate::wire::api::{Assignment, MAX_BODY, RecoverRequest, recovery_input};
+use crate::wire::api::{Assignment, RecoverRequest, recovery_input};
 use crate::wire::report::{Condition, ConditionType, Status};
 
 const READOPT: &str = "run: linesman cluster readopt NAME, and apply the new YAML in the cluster";
@@ -38,7 +38,7 @@ pub(super) async fn recover(
     request: Request,
 ) -> Result<Json<Assignment>, Problem> {
     let (parts, content) = request.into_parts();
-    let bytes = body(content, MAX_BODY).await?;
+    let (bytes, held) = signed_body(&hub, &parts, content).await?;
     let bad = |what: String| Problem::new(Slug::BadRequest, what, "see docs/protocol.md");
     let asked: RecoverRequest =
         serde_json::from_slice(&bytes).map_err(|e| bad(format!("the recovery: {e}")))?;
@@ -65,6 +65,7 @@ pub(super) async fn recover(
         request_id: request_id(&parts),
         remote: remote(&parts),
     };
+    drop((bytes, held));
     let work = hub.clone();
     // What was begun is finished, although the caller went away.
     patience::judged();

@@ -10,10 +10,11 @@ use super::super::problem::Problem;
 use super::super::{Caller, UserBody, precondition};
 use super::{find, pause};
 use crate::clock;
-use crate::hub::Hub;
 use crate::hub::auth::Role;
 use crate::hub::store::Cluster;
-use crate::wire::api::{GitRoute, GitRouteRequest, GitRouteView};
+use crate::hub::{Hub, gitroute};
+use crate::wire::api::{GitRoute, GitRouteRequest, GitRouteView, OtherWay};
+use crate::wire::report::Facts;
 
 /// Chooses, and lets the agent fetch it now. `auto` begins with the direct way again.
 pub(super) async fn choose(
@@ -56,4 +57,14 @@ pub(in crate::hub::api) fn view(cluster: &Cluster) -> GitRouteView {
         route: cluster.git_route,
         via: cluster.via(),
     }
+}
+
+/// What the catalog has of the other way; that it cannot be told keeps nobody from the rest of what is known of a cluster.
+pub(super) async fn other_way(hub: &Hub, cluster: &Cluster, facts: &Facts) -> Option<OtherWay> {
+    let told = gitroute::other_way(hub, cluster, facts).await;
+    told.unwrap_or_else(|error| {
+        let error = format!("{error:#}");
+        tracing::error!(cluster = %cluster.name, error, "look for the other way to Git in the catalog");
+        None
+    })
 }

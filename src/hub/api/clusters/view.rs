@@ -164,6 +164,7 @@ fn view(
         later_conditions: details.later,
         facts: details.facts,
         agent_copy: None,
+        other_way: None,
         keys: details
             .keys
             .iter()

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use time::{Duration, OffsetDateTime};
 
 use crate::hub::access::{
-    self, Clusters, Grant, MAX_ACT_AS, MAX_CLUSTERS, MAX_GROUPS, MAX_NAMESPACES, Mode, Subject,
+    self, Clusters, Grant, GrantRules, MAX_ACT_AS, MAX_CLUSTERS, MAX_GROUPS, MAX_NAMESPACES, Mode,
+    Subject,
 };
 use crate::hub::api::problem::{Problem, Slug};
 use crate::kubeapi::acting::actable;
@@ -86,6 +87,39 @@ pub(super) fn grant(
     })
 }
 
+/// Whether the hub's operator lets such a grant be given.
+pub(super) fn within(new: &NewGrant, rules: GrantRules) -> Result<(), Problem> {
+    let longest = rules.longest.map(|longest| longest.as_secs());
+    if let Some(longest) = longest
+        && new.lasts.is_none_or(|lasts| lasts > longest)
+    {
+        let most = length(longest.min(LONGEST));
+        return Err(Problem::new(
+            Slug::BadRequest,
+            format!("a grant of this hub has an end, in {most} at the latest (--grant-max)"),
+            format!("give it for a time: --for {most}, or less"),
+        ));
+    }
+    if rules.reasoned && new.reason.trim().is_empty() {
+        return Err(Problem::new(
+            Slug::BadRequest,
+            "a grant of this hub says why it is given (--grant-reason)",
+            "give the reason, such as a ticket's number: --reason TICKET-1",
+        ));
+    }
+    Ok(())
+}
+
+/// Seconds as flags take them.
+fn length(seconds: u64) -> String {
+    match seconds {
+        s if s % 86_400 == 0 => format!("{}d", s / 86_400),
+        s if s % 3_600 == 0 => format!("{}h", s / 3_600),
+        s if s % 60 == 0 => format!("{}m", s / 60),
+        s => format!("{s}s"),
+    }
+}
+
 /// Whom a grant lets act as: names of the line, never one of Kubernetes' own.
 pub(super) fn act_as(names: &BTreeSet<String>) -> Result<BTreeSet<Subject>, Problem> {
     let read = |text: &String| -> Option<Subject> {
@@ -104,10 +138,74 @@ pub(super) fn act_as(names: &BTreeSet<String>) -> Result<BTreeSet<Subject>, Prob
     })
 }
 
-fn is_namespace(name: &str) -> bool {
+pub(in crate::hub::api) fn is_namespace(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&name.len())
         && name.bytes().all(inner)
         && !name.starts_with('-')
         && !name.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration as Length;
+
+    use super::*;
+    use crate::wire::api::ClusterChoice;
+
+    /// What is refused, and what to do about it.
+    fn refused(lasts: Option<u64>, reason: &str, rules: GrantRules) -> Option<(String, String)> {
+        let new = NewGrant {
+            subject: "user:ada".to_owned(),
+            clusters: ClusterChoice::All,
+            groups: ["view".to_owned()].into(),
+            act_as: BTreeSet::new(),
+            namespaces: None,
+            read_only: false,
+            lasts,
+            reason: reason.to_owned(),
+        };
+        let problem = within(&new, rules).err()?;
+        Some((problem.detail, problem.next))
+    }
+
+    #[test]
+    fn a_grant_is_as_long_as_the_hub_lets_it_be() {
+        let hours = |n: u64| GrantRules {
+            longest: Some(Length::from_hours(n)),
+            ..GrantRules::default()
+        };
+        let too_long = |most: &str| {
+            Some((
+                format!("a grant of this hub has an end, in {most} at the latest (--grant-max)"),
+                format!("give it for a time: --for {most}, or less"),
+            ))
+        };
+        for (lasts, rules, expected) in [
+            (None, GrantRules::default(), None),
+            (Some(LONGEST), GrantRules::default(), None),
+            (Some(8 * 3_600), hours(8), None),
+            (Some(8 * 3_600 + 1), hours(8), too_long("8h")),
+            (None, hours(48), too_long("2d")),
+            // No grant with an end lasts longer than a year, whatever the hub would let it.
+            (None, hours(9_600), too_long("366d")),
+        ] {
+            assert_eq!(refused(lasts, "", rules), expected, "{lasts:?} {rules:?}");
+        }
+    }
+
+    #[test]
+    fn a_grant_says_why_where_the_hub_asks_for_it() {
+        let rules = GrantRules {
+            reasoned: true,
+            ..GrantRules::default()
+        };
+        let without = Some((
+            "a grant of this hub says why it is given (--grant-reason)".to_owned(),
+            "give the reason, such as a ticket's number: --reason TICKET-1".to_owned(),
+        ));
+        for (reason, expected) in [("", without.clone()), ("  ", without), ("TICKET-1", None)] {
+            assert_eq!(refused(None, reason, rules), expected, "{reason:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Form;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{FromRequest as _, Query, Request, State};
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use serde::Deserialize;
@@ -13,7 +13,8 @@ use super::page::{self, Page};
 use super::provider;
 use crate::clock;
 use crate::hub::Hub;
-use crate::hub::api::problem::Problem;
+use crate::hub::api::problem::{Problem, Slug};
+use crate::hub::api::strangers::LITTLE;
 use crate::hub::login::pending::{Goal, Wrong};
 use crate::hub::login::{self, Answer, Came, From};
 use crate::hub::store::patience;
@@ -160,12 +161,13 @@ pub(super) async fn ask_code(State(hub): State<Arc<Hub>>, Query(typed): Query<Ty
     page::device(&typed.code, "").response(StatusCode::OK)
 }
 
+/// What can be judged by the head is, before the form is waited for.
 pub(super) async fn take_code(
     State(hub): State<Arc<Hub>>,
     from: From,
-    headers: HeaderMap,
-    Form(typed): Form<Typed>,
+    request: Request,
 ) -> Response {
+    let headers = request.headers().clone();
     if !is_own(&headers, &hub.config.url) {
         let why = "The form was not sent from this hub's own page.";
         return Page::refused(
@@ -178,6 +180,10 @@ pub(super) async fn take_code(
     if let Err(error) = login::may_begin(&hub, "device", &from).await {
         return page::of_problem(&error.into());
     }
+    let typed = match read_form(&hub, &from, request).await {
+        Ok(typed) => typed,
+        Err(problem) => return page::of_problem(&problem),
+    };
     let found = login::pending(&hub)
         .by_user_code(&typed.code, &from.remote, clock::now())
         .await;
@@ -203,6 +209,21 @@ pub(super) async fn take_code(
         Ok(response) => response,
         Err(problem) => page::of_problem(&problem),
     }
+}
+
+async fn read_form(hub: &Hub, from: &From, request: Request) -> Result<Typed, Problem> {
+    let (parts, content) = request.into_parts();
+    let (bytes, _place) = hub.strangers.read(&from.remote, content, LITTLE).await?;
+    let whole = Request::from_parts(parts, bytes.into());
+    let form = Form::<Typed>::from_request(whole, &()).await;
+    form.map(|Form(typed)| typed).map_err(|_| {
+        let text = "the form cannot be read";
+        Problem::new(
+            Slug::BadRequest,
+            text,
+            "open the address that your device shows",
+        )
+    })
 }
 
 /// Whether a form comes from our own page, by what browsers add and pages cannot change.

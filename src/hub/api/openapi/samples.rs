@@ -228,6 +228,9 @@ fn cluster() -> Value {
         "agentCopy": {
             "kept": true, "current": false, "proposed": "linesman-agent/eu1", "applied": true, "trouble": "no space is left",
         },
+        "otherWay": {
+            "url": "ssh://git@linesman-git.linesman.svc/catalog.git", "files": ["clusters/eu1/shop.yaml"], "proposed": "linesman-git/eu1",
+        },
         "keys": [{ "kind": "deploy", "fingerprint": "SHA256:x", "public": "ssh-ed25519 AAAA", "state": "active", "createdAt": TIME }],
         "rev": 4,
     })

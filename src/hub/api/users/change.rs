@@ -104,5 +104,8 @@ async fn put(
 
 async fn answer(hub: &Hub, user: UserRow) -> Result<(precondition::Tag, Json<UserView>), Problem> {
     let tokens = hub.store.api_tokens(Some(&user.id), clock::now()).await?;
-    Ok((precondition::tag(user.rev), Json(shown(user, tokens.len()))))
+    Ok((
+        precondition::tag(user.rev),
+        Json(shown(hub, user, tokens.len())),
+    ))
 }

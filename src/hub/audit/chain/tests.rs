@@ -14,12 +14,15 @@ pub(super) fn rows(count: i64) -> Vec<AuditRow> {
             acted_as: (seq % 3 == 0).then(|| "linesman:bob".to_owned()),
             cluster: Some("eu1".to_owned()),
             target: format!("/api/v1/pods/{seq}"),
+            // Some are of sessions.
+            container: (seq % 4 == 0).then(|| "web".to_owned()),
+            command: (seq % 4 == 0).then(|| "sh -c 'rm -rf /data'".to_owned()),
+            ports: (seq % 5 == 0).then(|| "8080,5432".to_owned()),
             request_id: "r".to_owned(),
             verdict: "allow".to_owned(),
             reason: None,
             opened: None,
             code: Some(200),
-            // Some are of sessions.
             exit: (seq % 4 == 0).then_some(137),
             bytes: Some(1),
             millis: None,
@@ -43,20 +46,35 @@ pub(super) fn line(row: &AuditRow) -> String {
     format!("{} {prev} {hash} {}\n", row.seq, canonical(row))
 }
 
-/// A record says whom the request went as and how a session ended, and its hash holds that to it.
+type Change = fn(&mut AuditRow);
+
+/// A record says whom the request went as, what a session ran and how it ended, and its hash holds that to it.
 #[test]
 fn what_only_some_records_have_is_part_of_the_chain() {
-    let mut rows = rows(4);
+    let mut rows = rows(5);
     assert_eq!(
         canonical(&rows[2]),
         r#"{"actedAs":"linesman:bob","action":"kube.get","actor":"user:ada","at":1700000000003,"bytes":1,"cluster":"eu1","code":200,"millis":null,"opened":null,"reason":null,"remote":"10.0.0.1:1","requestId":"r","seq":3,"stage":"event","target":"/api/v1/pods/3","verdict":"allow"}"#
     );
     assert_eq!(record(view(&rows[2])), Some(rows[2].clone()));
-    assert!(canonical(&rows[3]).contains(r#","code":200,"exit":137,"millis":null,"#));
-    assert_eq!(record(view(&rows[3])), Some(rows[3].clone()));
-    let mut other = rows.clone();
-    other[3].exit = Some(0);
-    assert_eq!(followed(&other, vec![]), Err(Broken::Changed(4)));
+    let ran = r#","code":200,"command":"sh -c 'rm -rf /data'","container":"web","exit":137,"millis":null,"#;
+    assert!(canonical(&rows[3]).contains(ran));
+    assert!(canonical(&rows[4]).contains(r#","opened":null,"ports":"8080,5432","reason":null,"#));
+    for row in &rows[3..] {
+        assert_eq!(record(view(row)), Some(row.clone()));
+    }
+    let changes: [(usize, Change); 4] = [
+        (3, |row| row.exit = Some(0)),
+        (3, |row| row.container = None),
+        (3, |row| row.command = Some("ls".to_owned())),
+        (4, |row| row.ports = Some("80".to_owned())),
+    ];
+    for (at, change) in changes {
+        let mut other = rows.clone();
+        change(&mut other[at]);
+        let seq = other[at].seq;
+        assert_eq!(followed(&other, vec![]), Err(Broken::Changed(seq)));
+    }
     rows[2].acted_as = None;
     assert_eq!(followed(&rows, vec![]), Err(Broken::Changed(3)));
 }

@@ -74,9 +74,18 @@ impl Way {
         });
         let lines: Vec<Line> = rows.iter().map(line).collect();
         let last = self.deliver(&gap.unwrap_or_default(), &lines).await?;
-        self.store.set_audit_position(name, last).await?;
-        self.delivered = last;
+        if !self.has_lost(&rows, last).await? {
+            self.store.set_audit_position(name, last).await?;
+            self.delivered = last;
+        }
         Ok(true)
+    }
+
+    /// Whether the database lost the last record that was delivered, meanwhile: what has its number by then goes to the sink as well.
+    async fn has_lost(&self, rows: &[AuditRow], last: i64) -> Result<bool> {
+        let there = self.store.audit(last - 1, None, 1).await?;
+        let sent = rows.iter().find(|row| row.seq == last);
+        Ok(sent.is_some_and(|sent| is_lost(sent, there.first())))
     }
 
     /// Delivers the next anchors of records that the sink has, if there are any. What the hub signed is then out of reach of
@@ -168,8 +177,44 @@ fn anchor_line(anchor: &Anchor) -> Line {
     }
 }
 
+/// `there` is the first record from that number on. Retention may have removed this one, and never the last of all.
+fn is_lost(sent: &AuditRow, there: Option<&AuditRow>) -> bool {
+    there.is_none_or(|row| row.seq == sent.seq && row.hash != sent.hash)
+}
+
 /// What the sink does not get.
 fn gap(from: i64, to: i64, reason: &str) -> String {
     let gap = json!({"gap": { "from": from, "to": to, "reason": reason }});
     format!("{gap}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_has_the_number_of_the_one_that_was_delivered_is_another() {
+        let sent = AuditRow {
+            seq: 3,
+            hash: [3; 32],
+            ..AuditRow::event(1)
+        };
+        let other = AuditRow {
+            hash: [4; 32],
+            ..sent.clone()
+        };
+        let behind = AuditRow {
+            seq: 9,
+            ..other.clone()
+        };
+        let there = [
+            (Some(&sent), false),
+            (Some(&other), true),
+            (Some(&behind), false),
+            (None, true),
+        ];
+        for (there, lost) in there {
+            assert_eq!(is_lost(&sent, there), lost, "{there:?}");
+        }
+    }
 }

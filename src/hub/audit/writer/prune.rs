@@ -14,6 +14,7 @@ impl Chain {
         self.settle_doubt().await?;
         // The last record stays: the next one is chained to it.
         let up_to = up_to.min(self.end().await?.seq - 1);
+        self.settle_pruning().await?;
         let rows = self.store.audit(0, None, PRUNE).await?;
         let Some(last) = rows.iter().rfind(|row| row.seq <= up_to) else {
             return Ok(0);
@@ -55,7 +56,9 @@ impl Chain {
         if self.writer.is_none() {
             let carried = self.store.audit_open().await?;
             let carried: Vec<_> = carried.into_iter().filter(|r| r.opened.is_some()).collect();
-            self.head = self.end_stored().await?;
+            let end = self.end_stored().await?;
+            self.miss(end);
+            self.head = end;
             for row in &carried {
                 self.carried
                     .extend(row.opened.map(|first| (first, row.seq)));

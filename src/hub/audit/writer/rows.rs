@@ -27,6 +27,9 @@ pub(super) fn row(stage: Stage, entry: &Entry) -> AuditRow {
         acted_as: entry.acted_as.as_deref().map(bounded),
         cluster: entry.cluster.as_deref().map(bounded),
         target: bounded(&entry.target),
+        container: entry.container.as_deref().map(bounded),
+        command: entry.command.as_deref().map(bounded),
+        ports: entry.ports.as_deref().map(bounded),
         request_id: bounded(&entry.request_id),
         verdict: match entry.verdict {
             Verdict::Allow => "allow",

@@ -196,6 +196,9 @@ async fn the_stored_lines_are_what_was_hashed() {
             acted_as: some(3),
             cluster: some(5),
             target: text(),
+            container: some(2),
+            command: some(11),
+            ports: some(13),
             request_id: text(),
             verdict: ["allow", "deny"][n % 2].to_owned(),
             reason: some(7),
@@ -255,12 +258,18 @@ async fn the_lines_of_an_older_database_are_what_was_hashed() {
     let lines = store.audit_lines(0, 9).await.unwrap();
     let url = format!("sqlite://{}", fixture.data.join("hub.db").display());
     let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-    for column in ["exit", "acted_as"] {
-        let drop = format!("ALTER TABLE audit DROP COLUMN {column}");
-        sqlx::query(sqlx::AssertSqlSafe(drop))
-            .execute(&mut connection)
-            .await
-            .unwrap();
+    for columns in [
+        &["container", "command", "ports"][..],
+        &["exit"],
+        &["acted_as"],
+    ] {
+        for column in columns {
+            let drop = format!("ALTER TABLE audit DROP COLUMN {column}");
+            sqlx::query(sqlx::AssertSqlSafe(drop))
+                .execute(&mut connection)
+                .await
+                .unwrap();
+        }
         let older = Store::Sqlite(Sqlite::open_read_only(&fixture.data).unwrap());
         assert_eq!(older.audit_lines(0, 9).await.unwrap(), lines);
         assert_eq!(older.audit(0, None, 9).await.unwrap(), [row.clone()]);

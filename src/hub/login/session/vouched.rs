@@ -41,7 +41,7 @@ pub(super) async fn unvouched(
         return Ok(());
     }
     let tokens = hub.store.api_tokens(Some(&user.id), now).await?;
-    let outlived = !tokens.is_empty() || !hub.store.ssh_keys(&user.id).await?.is_empty();
+    let outlived = !tokens.is_empty() || !hub.store.ssh_keys(Some(&user.id)).await?.is_empty();
     let refused = async {
         // Else the end of the session says it all.
         if outlived {

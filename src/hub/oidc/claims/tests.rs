@@ -92,6 +92,39 @@ fn what_cannot_be_a_user_is_refused() {
     );
 }
 
+/// As Entra ID does for people with more than 200 groups: that is not the same as none.
+#[test]
+fn groups_that_the_provider_leaves_out_are_not_taken_for_none() {
+    let by = |claim: &str| Mapping {
+        groups_claim: claim.to_owned(),
+        ..Mapping::default()
+    };
+    let left_out = |claim: &str| Err(ClaimError::LeftOut(claim.to_owned()));
+    let (none, sre) = (vec![], vec!["sre".to_owned()]);
+    let sources = json!({"src1": {"endpoint": "https://graph.example/getMemberObjects"}});
+    let elsewhere =
+        |claim: &str| json!({"_claim_names": {claim: "src1"}, "_claim_sources": sources});
+    let with_null = json!({"groups": null, "_claim_names": {"groups": "src1"}});
+    let listed = json!({"groups": ["sre"], "_claim_names": {"groups": "src1"}});
+    let cases = [
+        (elsewhere("groups"), "groups", left_out("groups")),
+        (elsewhere("roles"), "roles", left_out("roles")),
+        (with_null, "groups", left_out("groups")),
+        (json!({"hasgroups": true}), "groups", left_out("groups")),
+        // Of another claim, which grants do not name.
+        (elsewhere("groups"), "roles", Ok(none.clone())),
+        (json!({"hasgroups": true}), "roles", Ok(none.clone())),
+        (json!({"hasgroups": false}), "groups", Ok(none)),
+        // The userinfo endpoint said it.
+        (listed, "groups", Ok(sre)),
+    ];
+    for (mut said, claim, expected) in cases {
+        said["preferred_username"] = "ada".into();
+        let groups = mapped(said.clone(), &by(claim)).map(|(_, groups, _)| groups);
+        assert_eq!(groups, expected, "{claim} {said}");
+    }
+}
+
 #[test]
 fn too_many_groups_are_cut_and_counted() {
     let many: Vec<String> = (0..MAX_GROUPS + 7).map(|n| format!("g{n:04}")).collect();

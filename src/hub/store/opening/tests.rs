@@ -20,6 +20,18 @@ async fn a_directory_that_is_let_go_of_in_a_moment_is_waited_for() {
     next.await.unwrap();
 }
 
+/// Whoever runs another user's hub was told to look at the flags.
+#[test]
+fn what_the_system_refuses_ends_with_what_helps() {
+    let said = |kind: ErrorKind| {
+        let why = format!("no{}", helps(kind));
+        why.split_once("; ").map(|(_, next)| next.to_owned())
+    };
+    let user = "run it as the hub's user, or name a data directory of your own with --data";
+    assert_eq!(said(ErrorKind::PermissionDenied).as_deref(), Some(user));
+    assert_eq!(said(ErrorKind::Interrupted), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_directory_that_another_hub_has_is_refused() {
     let data = directory("held");

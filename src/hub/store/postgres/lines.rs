@@ -9,6 +9,21 @@ macro_rules! column {
     };
 }
 
+/// A column that only some records have, named as its member, behind another one.
+macro_rules! some {
+    ($name:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $name,
+            " IS NULL THEN '' ELSE ',\"",
+            $name,
+            "\":' || to_json(",
+            $name,
+            ")::text END"
+        )
+    };
+}
+
 /// The database writes what was hashed, a stretch of the chain in one text, as with SQLite; the same test holds it to
 /// `chain::canonical`.
 const LINES: &str = concat!(
@@ -17,7 +32,8 @@ const LINES: &str = concat!(
          CASE WHEN acted_as IS NULL THEN '' ELSE '\"actedAs\":' || to_json(acted_as)::text || ',' END,
          '\"action\":', ", column!("action"), ", ',\"actor\":', ", column!("actor"), ", ',\"at\":', ", column!("at"),
     ", ',\"bytes\":', ", column!("bytes"), ", ',\"cluster\":', ", column!("cluster"), ", ',\"code\":', ", column!("code"),
-    ", CASE WHEN exit IS NULL THEN '' ELSE ',\"exit\":' || exit END, ',\"millis\":', ", column!("millis"), ", ',\"opened\":', ", column!("opened"),
+    ", ", some!("command"), ", ", some!("container"), ", ", some!("exit"),
+    ", ',\"millis\":', ", column!("millis"), ", ',\"opened\":', ", column!("opened"), ", ", some!("ports"),
     ", ',\"reason\":', ", column!("reason"), ", ',\"remote\":', ", column!("remote"),
     ", ',\"requestId\":', ", column!("request_id"), ", ',\"seq\":', ", column!("seq"),
     ", ',\"stage\":', ", column!("stage"), ", ',\"target\":', ", column!("target"),

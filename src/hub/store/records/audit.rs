@@ -14,6 +14,11 @@ pub struct AuditRow {
     pub acted_as: Option<String>,
     pub cluster: Option<String>,
     pub target: String,
+    /// Of a session in a container, as far as its query says so: where, and what was run.
+    pub container: Option<String>,
+    pub command: Option<String>,
+    /// Of a port-forward, as far as its query says so.
+    pub ports: Option<String>,
     pub request_id: String,
     /// `allow` or `deny`.
     pub verdict: String,
@@ -42,6 +47,10 @@ pub struct AuditQuery {
     pub cluster: Option<String>,
     /// `allow` or `deny`.
     pub verdict: Option<String>,
+    /// One of these; none = all.
+    pub actions: Vec<OfAction>,
+    /// Kubernetes requests in this namespace of a cluster, by their paths.
+    pub namespace: Option<String>,
     pub request: Option<OfRequest>,
     /// Unix milliseconds: from the first on, up to but not with the second.
     pub since: Option<i64>,
@@ -49,6 +58,15 @@ pub struct AuditQuery {
     /// The newest ones, in falling order; else the oldest, in rising order.
     pub newest: bool,
     pub limit: u32,
+}
+
+/// An action that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OfAction {
+    /// `kube.exec`
+    Only(String),
+    /// All that begin so: `kube.`
+    Below(String),
 }
 
 /// The records of one request. No index knows them, which every request would have to be written into: where they begin is
@@ -106,6 +124,9 @@ impl AuditRow {
             acted_as: None,
             cluster: None,
             target: String::new(),
+            container: None,
+            command: None,
+            ports: None,
             request_id: String::new(),
             verdict: "allow".to_owned(),
             reason: None,

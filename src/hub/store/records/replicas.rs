@@ -13,6 +13,16 @@ pub struct Replica {
     pub cert_sha256: [u8; 32],
 }
 
+/// How one that lives is reached, as its flags say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    pub id: String,
+    /// `host:port`, by the other replicas.
+    pub peer: String,
+    /// `--url` and `--git-url`, by clusters and people; empty = it does not say.
+    pub urls: String,
+}
+
 /// A cluster's line at a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineRow {
@@ -53,6 +63,12 @@ pub enum Noted {
     Incident,
     /// The last push to the catalog.
     Push,
+    /// When people were told last of tokens that are about to end.
+    TokensTold,
+    /// A commit that the catalog has.
+    CatalogHead,
+    /// By which key and CAs the hub was known when that was put on record last.
+    Known,
 }
 
 impl Noted {
@@ -60,6 +76,9 @@ impl Noted {
         match self {
             Self::Incident => "incident",
             Self::Push => "push",
+            Self::TokensTold => "tokens_told",
+            Self::CatalogHead => "catalog_head",
+            Self::Known => "known_by",
         }
     }
 }

@@ -170,4 +170,5 @@ pub struct SshKey {
     pub user_id: String,
     pub public: Public,
     pub title: String,
+    pub created_at: OffsetDateTime,
 }

@@ -71,6 +71,12 @@ struct Row {
     acted_as: Option<String>,
     cluster: Option<String>,
     target: String,
+    #[sqlx(default)]
+    container: Option<String>,
+    #[sqlx(default)]
+    command: Option<String>,
+    #[sqlx(default)]
+    ports: Option<String>,
     request_id: String,
     verdict: String,
     reason: Option<String>,
@@ -99,6 +105,9 @@ impl Row {
             acted_as: self.acted_as,
             cluster: self.cluster,
             target: self.target,
+            container: self.container,
+            command: self.command,
+            ports: self.ports,
             request_id: self.request_id,
             verdict: self.verdict,
             reason: self.reason,
@@ -137,8 +146,8 @@ async fn append(
     (mut before, writer): (i64, Option<&str>),
     doing: &'static str,
 ) -> Result<i64> {
-    const INTO: &str = "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, request_id, verdict, reason,
-           opened, code, exit, bytes, millis, remote, prev, hash, before, writer) ";
+    const INTO: &str = "INSERT INTO audit (seq, at, stage, actor, action, acted_as, cluster, target, container, command, ports, request_id,
+           verdict, reason, opened, code, exit, bytes, millis, remote, prev, hash, before, writer) ";
     while !rows.is_empty() {
         let (some, later) = rows.split_at(together(rows));
         let mut insert = sqlx::QueryBuilder::<Db>::new(INTO);
@@ -152,6 +161,9 @@ async fn append(
                 .push_bind(&row.acted_as)
                 .push_bind(&row.cluster)
                 .push_bind(&row.target)
+                .push_bind(&row.container)
+                .push_bind(&row.command)
+                .push_bind(&row.ports)
                 .push_bind(&row.request_id)
                 .push_bind(&row.verdict)
                 .push_bind(&row.reason)
@@ -213,16 +225,20 @@ impl Database {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Ok(());
         };
-        let known = self.audit_end.take(first.seq - 1);
+        let behind = Head {
+            seq: first.seq - 1,
+            hash: first.prev,
+        };
+        let known = self.audit_end.take(behind.seq);
         let after = if let Some(before) = known
             && together(rows) == rows.len()
         {
-            let mut alone = self.audit_alone(DOING).await?;
+            let mut alone = self.audit_alone(behind, DOING).await?;
             let after = append(alone.connection(), rows, (before, None), DOING).await?;
             alone.done(DOING).await?;
             after
         } else {
-            let mut write = self.begin_audit(DOING).await?;
+            let mut write = self.begin_audit_behind(behind, DOING).await?;
             let before = match known {
                 Some(before) => before,
                 None => end(&mut write.tx, DOING).await?,

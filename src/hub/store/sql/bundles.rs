@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use super::clusters::{engine, engine_text};
 use super::{Database, corrupt, db, from_json, from_ms, to_json, to_ms};
 use crate::hub::store::{BundleUse, NewBundle, Result};
-use crate::wire::api::BundleView;
+use crate::wire::api::{BundleOrigin, BundleView};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::BUNDLES_IN_FORCE;
 
@@ -14,7 +14,8 @@ use crate::wire::report::BUNDLES_IN_FORCE;
 macro_rules! shown {
     ($rest:literal) => {
         concat!(
-            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at FROM bundle ",
+            "SELECT digest, engine, version, objects, images, CAST(length(data) AS BIGINT) AS size, created_at,
+               source, verified_by FROM bundle ",
             $rest
         )
     };
@@ -29,12 +30,15 @@ struct Row {
     images: String,
     size: i64,
     created_at: i64,
+    source: Option<String>,
+    verified_by: Option<String>,
 }
 
 impl Row {
     fn view(self) -> Result<BundleView> {
         const DOING: &str = "read a bundle";
         let kind = engine(&self.engine);
+        let origin = self.source.zip(self.verified_by);
         let kubernetes = crate::bundle::release::kubernetes(kind, &self.version);
         Ok(BundleView {
             digest: self.digest.parse().map_err(corrupt(DOING))?,
@@ -45,18 +49,25 @@ impl Row {
             images: from_json(DOING, &self.images)?,
             size: self.size.unsigned_abs(),
             imported_at: crate::clock::rfc3339(from_ms(self.created_at)),
+            origin: origin.map(|(source, verified_by)| BundleOrigin {
+                source,
+                verified_by,
+            }),
         })
     }
 }
 
 impl Database {
+    /// One that is there already stays as it is; what nobody vouched for may be vouched for later.
     pub async fn add_bundle(&self, bundle: NewBundle, now: OffsetDateTime) -> Result<BundleView> {
         const DOING: &str = "store a bundle";
+        let origin = bundle.origin.as_ref();
         let mut write = self.begin(DOING).await?;
         sqlx::query(
-            "INSERT INTO bundle (digest, engine, version, objects, images, data, imported_by, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (digest) DO UPDATE SET objects = $4, images = $5, data = $6,
-               imported_by = $7, created_at = $8, removed_at = NULL WHERE bundle.removed_at IS NOT NULL",
+            "INSERT INTO bundle (digest, engine, version, objects, images, data, imported_by, created_at, source, verified_by)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (digest) DO UPDATE SET objects = $4, images = $5,
+               data = $6, imported_by = $7, created_at = $8, source = $9, verified_by = $10, removed_at = NULL
+             WHERE bundle.removed_at IS NOT NULL",
         )
         .bind(bundle.digest.as_str())
         .bind(engine_text(bundle.engine))
@@ -66,9 +77,22 @@ impl Database {
         .bind(&bundle.data)
         .bind(&bundle.imported_by)
         .bind(to_ms(now))
+        .bind(origin.map(|origin| origin.source.as_str()))
+        .bind(origin.map(|origin| origin.verified_by.as_str()))
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
+        if let Some(origin) = origin.filter(|origin| origin.is_verified()) {
+            sqlx::query(
+                "UPDATE bundle SET source = $2, verified_by = $3 WHERE digest = $1 AND COALESCE(verified_by, '') = ''",
+            )
+            .bind(bundle.digest.as_str())
+            .bind(&origin.source)
+            .bind(&origin.verified_by)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(db(DOING))?;
+        }
         let row: Row = sqlx::query_as(shown!("WHERE digest = $1"))
             .bind(bundle.digest.as_str())
             .fetch_one(&mut *write.tx)

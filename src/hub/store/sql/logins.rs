@@ -261,11 +261,13 @@ async fn make_room(write: &mut Write, new: &Waiting, bounds: pending::Bounds) ->
     Ok(())
 }
 
-/// Whether this address, or all of them, typed too many wrong codes within the last minute.
+/// Whether this address, or all of them, typed too many wrong codes within the last minute. What is dated further ahead than that is of
+/// a clock that was, and would count until that time has come; another replica's may be a moment ahead.
 async fn is_over(write: &mut Write, address: &str, now: OffsetDateTime) -> Result<bool> {
     const DOING: &str = "count wrong codes";
-    sqlx::query("DELETE FROM login_guess WHERE since < $1")
+    sqlx::query("DELETE FROM login_guess WHERE since < $1 OR since > $2")
         .bind(to_ms(now - pending::GUESSING))
+        .bind(to_ms(now + pending::GUESSING))
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;

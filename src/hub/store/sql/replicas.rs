@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::FromRow;
 
 use super::{Connection, Database, corrupt, db, from_ms, hash32, to_ms};
-use crate::hub::store::{LineRow, Located, Replica, Result};
+use crate::hub::store::{LineRow, Located, Reach, Replica, Result};
 use crate::wire::id::ClusterName;
 
 /// A replica whose lease ended so long ago does not come back as the same one, in milliseconds.
@@ -121,6 +121,29 @@ impl Database {
             .await
             .map_err(db("list replicas"))?;
         rows.into_iter().map(ReplicaRow::replica).collect()
+    }
+
+    pub async fn tell_urls(&self, id: &str, urls: &str) -> Result<()> {
+        let told = sqlx::query("UPDATE replica SET urls = $2 WHERE id = $1 AND urls <> $2")
+            .bind(id)
+            .bind(urls);
+        self.change("note how a replica is reached", told)
+            .await
+            .map(drop)
+    }
+
+    pub async fn reaches(&self) -> Result<Vec<Reach>> {
+        const LIVE: &str = concat!(
+            "SELECT id, peer, urls FROM replica WHERE lease_until > ",
+            now!(),
+            " ORDER BY id"
+        );
+        let rows: Vec<(String, String, String)> = sqlx::query_as(LIVE)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(db("list how replicas are reached"))?;
+        let reach = |(id, peer, urls)| Reach { id, peer, urls };
+        Ok(rows.into_iter().map(reach).collect())
     }
 
     pub async fn leave_replica(&self, id: &str) -> Result<()> {

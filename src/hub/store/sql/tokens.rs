@@ -53,9 +53,22 @@ impl Token {
 /// Tokens in force that make their holder an admin.
 const ADMINS: &str = concat!("SELECT t.id FROM api_token t JOIN \"user\" u ON u.id = t.user_id
   WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $1) AND u.disabled_at IS NULL
-  AND 'admin' IN ", each!("u.roles"), " AND (t.scopes = '[]' OR 'admin' IN ", each!("t.scopes"), ")");
+  AND (u.subject IS NULL OR $2 IS NULL OR u.vouched_at > $2) AND 'admin' IN ", each!("u.roles"), " AND (t.scopes = '[]' OR 'admin' IN ", each!("t.scopes"), ")");
+
+/// By when tokens are judged.
+#[derive(Clone, Copy)]
+struct Moment {
+    now: OffsetDateTime,
+    /// An identity provider's user was vouched for since; None = whenever.
+    vouched_after: Option<OffsetDateTime>,
+}
 
 impl Database {
+    fn moment(&self, now: OffsetDateTime) -> Moment {
+        let vouched_after = self.vouched_within.map(|within| now.saturating_sub(within));
+        Moment { now, vouched_after }
+    }
+
     pub async fn add_api_token(&self, token: ApiToken, key: Option<String>) -> Result<ApiToken> {
         const DOING: &str = "store a hub token";
         let mut write = self.begin(DOING).await?;
@@ -85,7 +98,7 @@ impl Database {
         .map_err(db(DOING))?;
         // A call that came before makes none.
         if stored.as_ref().is_some_and(|row| row.id == token.id) {
-            make_room(&mut write, &token).await?;
+            make_room(&mut write, &token, self.moment(token.created_at)).await?;
         }
         write.commit(DOING).await?;
         stored
@@ -135,8 +148,10 @@ impl Database {
     }
 
     pub async fn live_admin_tokens(&self, now: OffsetDateTime) -> Result<u32> {
+        let at = self.moment(now);
         let ids: Vec<String> = sqlx::query_scalar(ADMINS)
-            .bind(to_ms(now))
+            .bind(to_ms(at.now))
+            .bind(at.vouched_after.map(to_ms))
             .fetch_all(&self.readers)
             .await
             .map_err(db("count admins' tokens"))?;
@@ -146,7 +161,7 @@ impl Database {
     pub async fn revoke_api_token(&self, id: &str, now: OffsetDateTime) -> Result<Ended> {
         const DOING: &str = "revoke a hub token";
         let mut write = self.begin(DOING).await?;
-        if last_admin(&mut write, &[id.to_owned()], now).await? {
+        if last_admin(&mut write, &[id.to_owned()], self.moment(now)).await? {
             return Ok(Ended::LastAdmin);
         }
         let done = sqlx::query(
@@ -193,7 +208,8 @@ impl Database {
     pub async fn set_user(&self, user: UserRow, now: OffsetDateTime) -> Result<Ended> {
         const DOING: &str = "change a user";
         let mut write = self.begin(DOING).await?;
-        let before = admins(&mut write, now).await?;
+        let at = self.moment(now);
+        let before = admins(&mut write, at).await?;
         let done = sqlx::query(
             "UPDATE \"user\" SET roles = $1, groups = $2, updated_at = $3, rev = rev + 1
              WHERE id = $4 AND rev = $5 AND disabled_at IS NULL",
@@ -210,7 +226,7 @@ impl Database {
             return Ok(Ended::Unknown);
         }
         // Not committed, it never was.
-        if !before.is_empty() && admins(&mut write, now).await?.is_empty() {
+        if !before.is_empty() && admins(&mut write, at).await?.is_empty() {
             return Ok(Ended::LastAdmin);
         }
         write.commit(DOING).await?;
@@ -225,7 +241,7 @@ impl Database {
             .fetch_all(&mut *write.tx)
             .await
             .map_err(db(DOING))?;
-        if last_admin(&mut write, &tokens, now).await? {
+        if last_admin(&mut write, &tokens, self.moment(now)).await? {
             return Ok(Ended::LastAdmin);
         }
         let done = sqlx::query(
@@ -277,13 +293,13 @@ async fn forget(write: &mut Write, added: &ApiToken) -> Result<()> {
 
 /// Refuses one more than may be in force, but never the only one by which the hub can be administered. Of those that are over,
 /// the oldest go where there are too many. What is refused here is not committed, and never was.
-async fn make_room(write: &mut Write, added: &ApiToken) -> Result<()> {
+async fn make_room(write: &mut Write, added: &ApiToken, at: Moment) -> Result<()> {
     const DOING: &str = "store a hub token";
     const COUNT: &str = "SELECT count(*) FILTER (WHERE live AND user_id = $2), count(*) FILTER (WHERE live), count(*) FROM
          (SELECT user_id, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AS live FROM api_token) AS tokens";
     const DROP: &str = "DELETE FROM api_token WHERE id IN (SELECT id FROM api_token
          WHERE revoked_at IS NOT NULL OR expires_at <= $1 ORDER BY COALESCE(revoked_at, expires_at) LIMIT $2)";
-    let now = added.created_at;
+    let now = at.now;
     let (own, live, all): (i64, i64, i64) = sqlx::query_as(COUNT)
         .bind(to_ms(now))
         .bind(&added.user_id)
@@ -296,7 +312,7 @@ async fn make_room(write: &mut Write, added: &ApiToken) -> Result<()> {
         (live > MOST).then(|| format!("the hub has {MOST} tokens in force"))
     };
     if let Some(full) = full
-        && admins(write, now).await? != [added.id.as_str()]
+        && admins(write, at).await? != [added.id.as_str()]
     {
         return Err(StoreError::Full(full));
     }
@@ -313,14 +329,15 @@ async fn make_room(write: &mut Write, added: &ApiToken) -> Result<()> {
 }
 
 /// Whether without these tokens nobody could administer the hub any more.
-async fn last_admin(write: &mut Write, without: &[String], now: OffsetDateTime) -> Result<bool> {
-    let admins = admins(write, now).await?;
+async fn last_admin(write: &mut Write, without: &[String], at: Moment) -> Result<bool> {
+    let admins = admins(write, at).await?;
     Ok(!admins.is_empty() && admins.iter().all(|id| without.contains(id)))
 }
 
-async fn admins(write: &mut Write, now: OffsetDateTime) -> Result<Vec<String>> {
+async fn admins(write: &mut Write, at: Moment) -> Result<Vec<String>> {
     sqlx::query_scalar(ADMINS)
-        .bind(to_ms(now))
+        .bind(to_ms(at.now))
+        .bind(at.vouched_after.map(to_ms))
         .fetch_all(&mut *write.tx)
         .await
         .map_err(db("count admins' tokens"))

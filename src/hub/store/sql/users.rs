@@ -55,6 +55,7 @@ struct Key {
     user_id: String,
     public: String,
     title: String,
+    created_at: i64,
 }
 
 impl Key {
@@ -64,6 +65,7 @@ impl Key {
             id: self.id,
             user_id: self.user_id,
             title: self.title,
+            created_at: from_ms(self.created_at),
         })
     }
 }
@@ -121,7 +123,7 @@ impl Database {
         row.map(User::user).transpose()
     }
 
-    pub async fn add_ssh_key(&self, key: SshKey, now: OffsetDateTime) -> Result<Option<SshKey>> {
+    pub async fn add_ssh_key(&self, key: SshKey) -> Result<Option<SshKey>> {
         const DOING: &str = "store an SSH key";
         let mut write = self.begin(DOING).await?;
         let fingerprint = key.public.fingerprint();
@@ -143,7 +145,7 @@ impl Database {
         .bind(key.public.openssh("").map_err(corrupt(DOING))?)
         .bind(&fingerprint)
         .bind(&key.title)
-        .bind(to_ms(now))
+        .bind(to_ms(key.created_at))
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
@@ -225,13 +227,14 @@ impl Database {
             "INSERT INTO idempotency (user_id, key, digest, created_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (user_id, key) DO UPDATE SET created_at = excluded.created_at
              WHERE idempotency.answer IS NULL AND idempotency.changed IS NULL AND idempotency.digest = excluded.digest
-               AND idempotency.created_at < $5",
+               AND (idempotency.created_at < $5 OR idempotency.created_at > $6)",
         )
         .bind(&call.user_id)
         .bind(&call.key)
         .bind(call.digest.as_slice())
         .bind(to_ms(now))
         .bind(to_ms(now - RUNS))
+        .bind(to_ms(now + RUNS))
         .execute(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
@@ -251,7 +254,7 @@ impl Database {
             _ if noted.rows_affected() > 0 => Called::First,
             _ if digest != call.digest => Called::Other,
             Some(answer) => Called::Before(answer),
-            None if changed.is_some() && since < to_ms(now - RUNS) => Called::Changed,
+            None if changed.is_some() && is_over(since, now) => Called::Changed,
             None => Called::Running,
         })
     }
@@ -295,13 +298,28 @@ impl Database {
         write.commit(DOING).await
     }
 
-    pub async fn ssh_keys(&self, user_id: &str) -> Result<Vec<SshKey>> {
-        let rows: Vec<Key> = sqlx::query_as("SELECT * FROM ssh_key WHERE user_id = $1 ORDER BY id")
-            .bind(user_id)
-            .fetch_all(&self.readers)
-            .await
-            .map_err(db("list SSH keys"))?;
-        rows.into_iter().map(Key::key).collect()
+    pub async fn ssh_keys(&self, user_id: Option<&str>) -> Result<Vec<(SshKey, String)>> {
+        #[derive(FromRow)]
+        struct Named {
+            #[sqlx(flatten)]
+            key: Key,
+            name: String,
+        }
+        let rows: Vec<Named> = sqlx::query_as(
+            "SELECT k.*, u.name FROM ssh_key k JOIN \"user\" u ON u.id = k.user_id
+             WHERE ($1 IS NULL OR u.id = $1) ORDER BY u.name, k.id",
+        )
+        .bind(user_id)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("list SSH keys"))?;
+        let named = |row: Named| Ok((row.key.key()?, row.name));
+        rows.into_iter().map(named).collect()
+    }
+
+    pub async fn remove_ssh_key(&self, id: &str) -> Result<bool> {
+        let statement = sqlx::query("DELETE FROM ssh_key WHERE id = $1").bind(id);
+        Ok(self.change_row("remove an SSH key", statement).await? == 1)
     }
 
     pub async fn ssh_key_by_fingerprint(
@@ -328,6 +346,11 @@ impl Database {
             .map_err(db(doing))?;
         user.user()
     }
+}
+
+/// Whether what began then runs no more. What is dated further ahead is of a clock that was, and would run until that time has come.
+fn is_over(since: i64, now: OffsetDateTime) -> bool {
+    since < to_ms(now - RUNS) || since > to_ms(now + RUNS)
 }
 
 /// Refuses one call more of a user than are known at once. What is refused here is not committed, and never was.

@@ -3,53 +3,62 @@
 use sqlx::SqliteConnection;
 
 /// The database writes what was hashed, a stretch of the chain in one text: taking each record's columns apart here
-/// takes ten times as long as hashing them. A test holds this to `chain::canonical`. The aggregate takes the rows in the
-/// inner query's order; in any other, the chain would not hold.
+/// takes ten times as long as hashing them. What all records have is in three objects without their braces, the first two of which end in
+/// a number or `null`; what only some have stands between them. A test holds this to `chain::canonical`. The aggregate takes the rows in
+/// the inner query's order; in any other, the chain would not hold.
 macro_rules! lines {
-    ($acted_as:literal, $record:expr) => {
+    ($before:expr, $between:expr, $behind:expr) => {
         concat!(
             "SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*), max(seq) FROM (
-               SELECT seq, format('%d %s %s {%s%s', seq, lower(hex(prev)), lower(hex(hash)), ",
-            $acted_as,
-            ", substr(",
-            $record,
-            ", 2)) AS line
+               SELECT seq, format('%d %s %s {%s%s%s,%s%s,%s', seq, lower(hex(prev)), lower(hex(hash)), ",
+            $before,
+            ", substr(rtrim(json_object('action', action, 'actor', actor, 'at', at, 'bytes', bytes, 'cluster', cluster, 'code', code), '}'), 2), ",
+            $between,
+            ", substr(rtrim(json_object('millis', millis, 'opened', opened), '}'), 2), ",
+            $behind,
+            ", substr(json_object('reason', reason, 'remote', remote, 'requestId', request_id, 'seq', seq, 'stage', stage, 'target', target,
+                 'verdict', verdict), 2)) AS line
                FROM audit WHERE seq > $1 ORDER BY seq LIMIT $2)"
         )
     };
 }
 
-/// What all records have, and what only some do, in its place.
-macro_rules! record {
-    ($exit:literal) => {
-        concat!(
-            "json_object('action', action, 'actor', actor, 'at', at, 'bytes', bytes, 'cluster', cluster, 'code', code, ",
-            $exit,
-            "'millis', millis, 'opened', opened, 'reason', reason, 'remote', remote, 'requestId', request_id, 'seq', seq,
-             'stage', stage, 'target', target, 'verdict', verdict)"
-        )
-    };
-}
-
 macro_rules! acted_as {
-    ($record:expr) => {
-        lines!(
-            "CASE WHEN acted_as IS NULL THEN '' ELSE '\"actedAs\":' || json_quote(acted_as) || ',' END",
-            $record
+    () => {
+        "CASE WHEN acted_as IS NULL THEN '' ELSE '\"actedAs\":' || json_quote(acted_as) || ',' END"
+    };
+}
+
+/// A column that is named as its member, behind another one.
+macro_rules! some {
+    ($name:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $name,
+            " IS NULL THEN '' ELSE ',\"",
+            $name,
+            "\":' || json_quote(",
+            $name,
+            ") END"
         )
     };
 }
 
-const LINES: &str = acted_as!(concat!(
-    "CASE WHEN exit IS NULL THEN ",
-    record!(""),
-    " ELSE ",
-    record!("'exit', exit, "),
-    " END"
-));
+const LINES: &str = lines!(
+    acted_as!(),
+    concat!(
+        some!("command"),
+        " || ",
+        some!("container"),
+        " || ",
+        some!("exit")
+    ),
+    some!("ports")
+);
 /// Of copies of a database from before those columns.
-const LINES_BEFORE_EXIT: &str = acted_as!(record!(""));
-const LINES_BEFORE_ACTED_AS: &str = lines!("''", record!(""));
+const LINES_BEFORE_COMMAND: &str = lines!(acted_as!(), some!("exit"), "''");
+const LINES_BEFORE_EXIT: &str = lines!(acted_as!(), "''", "''");
+const LINES_BEFORE_ACTED_AS: &str = lines!("''", "''", "''");
 
 async fn has(reader: &mut SqliteConnection, column: &str) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pragma_table_info('audit') WHERE name = $1)")
@@ -65,6 +74,10 @@ pub(super) async fn statement(reader: &mut SqliteConnection) -> Result<&'static 
     }
     if !has(reader, "exit").await? {
         return Ok(LINES_BEFORE_EXIT);
+    }
+    // With it came `container` and `ports`.
+    if !has(reader, "command").await? {
+        return Ok(LINES_BEFORE_COMMAND);
     }
     Ok(LINES)
 }

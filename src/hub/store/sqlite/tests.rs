@@ -1,4 +1,7 @@
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
+use crate::hub::api::problem::Problem;
 use crate::hub::audit::chain::{self, Head};
 use crate::hub::store::{AuditQuery, AuditRow, Store};
 
@@ -22,6 +25,34 @@ async fn audit_rows_wait_for_the_disk_where_they_shall() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
+/// In a directory that others may enter, each of them could read it.
+#[tokio::test]
+async fn the_database_is_not_for_others_whatever_it_was_before() {
+    let data = directory("mode");
+    let modes = || {
+        let files = ["hub.db", "hub.db-wal", "hub.db-shm"];
+        files.map(|name| {
+            let found = std::fs::metadata(data.join(name)).unwrap();
+            found.permissions().mode() & 0o777
+        })
+    };
+    let store = Sqlite::open(&data).await.unwrap();
+    assert_eq!(modes(), [0o600; 3]);
+    store.writer.close().await;
+    store.audit.close().await;
+    store.readers.close().await;
+    drop(store);
+    let of_before = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(data.join("hub.db"), of_before).unwrap();
+    let _store = Sqlite::open(&data).await.unwrap();
+    // Whoever backs it up may read it by its group.
+    assert_eq!(
+        (modes()[0], modes().map(|mode| mode & 0o007)),
+        (0o640, [0; 3])
+    );
+    std::fs::remove_dir_all(data).unwrap();
+}
+
 /// Whoever starts a hub is told which of the two it is.
 #[tokio::test]
 async fn a_full_disk_is_told_from_other_errors_of_the_database() {
@@ -36,6 +67,9 @@ async fn a_full_disk_is_told_from_other_errors_of_the_database() {
     let full = run("CREATE TABLE filler AS SELECT zeroblob(1048576) AS data").await;
     let full = full.unwrap_err();
     assert!(full.is_of_disk(), "{full:?}");
+    // So is whoever calls it.
+    let told = Problem::from(full);
+    assert!(told.detail.contains("is full or failing"), "{told:?}");
     let other = run("SELECT data FROM nowhere").await.unwrap_err();
     assert!(!other.is_of_disk(), "{other:?}");
     drop(store);

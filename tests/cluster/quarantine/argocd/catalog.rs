@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{ENGINE, HELD, SERVER, TRACKING, hold_of, image_of};
 use crate::healing::LIMIT;
 use crate::support::api::{deployment, path};
-use crate::support::argocd::{CONTROLLER, REFRESH, application};
+use crate::support::argocd::{CONTROLLER, REFRESH, application, root};
 use crate::support::place::Place;
 use crate::support::world::{ARGOCD, CLUSTER, World};
 use crate::support::{figure, seconds, shown, until};
@@ -95,16 +95,21 @@ impl<'a> Catalog<'a> {
 
     /// Returns the commit's id.
     pub(super) fn push(&self, engine: &str, marker: &str) -> String {
-        let marked = format!(
-            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: engine-marker, namespace: default}}\ndata: {{is: {marker}}}\n"
-        );
-        let head = self.world.push("engine/engine.yaml", &marked);
+        let head = self.commit(engine, marker);
         // By itself an Application below the root looks minutes later.
         let asked = json!({ "metadata": { "annotations": { REFRESH: "normal" } } });
         if self.world.uid(&application(ENGINE)).is_some() {
             self.world.api.patch(&application(ENGINE), &asked);
         }
         head
+    }
+
+    /// The same, and nobody but the agent asks Argo CD to look.
+    pub(super) fn commit(&self, engine: &str, marker: &str) -> String {
+        let marked = format!(
+            "{engine}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: engine-marker, namespace: default}}\ndata: {{is: {marker}}}\n"
+        );
+        self.world.push("engine/engine.yaml", &marked)
     }
 
     /// The hub shows whether something is held; it does so later where it is away.
@@ -147,6 +152,15 @@ impl<'a> Catalog<'a> {
         let (sync, operation) = (&app["status"]["sync"], &app["status"]["operationState"]);
         let runs = !app["operation"].is_null() || operation["phase"] == "Running";
         sync["status"] == "Synced" && sync["revision"] == head && !runs
+    }
+
+    /// Whether the Applications are as they were before anything was held.
+    pub(super) fn is_unshielded(&self) -> bool {
+        let app = self.live(&application(ENGINE));
+        let differences = self.live(&root())["spec"]["ignoreDifferences"].take();
+        app["spec"]["syncPolicy"]["syncOptions"].is_null()
+            && app["spec"]["ignoreDifferences"].is_null()
+            && differences.as_array().is_some_and(|all| all.len() == 1)
     }
 
     pub(super) fn delivered(&self) -> Value {

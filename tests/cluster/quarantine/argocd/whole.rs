@@ -16,6 +16,7 @@ use crate::support::{figure, seconds, shown, until};
 
 mod away;
 mod never;
+mod reverted;
 
 const RIGHTS: &str = "argocd-application-controller";
 const CONFIG: &str = "argocd-cm";

@@ -1,5 +1,9 @@
 //! Grants: given, explained, listed and revoked.
 
+use std::time::Duration;
+
+use linesman::hub::access::GrantRules;
+
 use super::{asks, execute};
 use crate::cli::Home;
 use crate::cli::hub::{Hub, json_of};
@@ -28,6 +32,36 @@ fn a_grant_says_whom_and_what_the_hub_does_not_have() {
             "warning: the hub has no cluster us1; the grant counts when there is one of that name",
             "warning: the hub has no user eve; add one: linesman user add eve"
         ]
+    );
+}
+
+/// What the hub's operator asks of grants holds for whoever gives one, an admin too.
+#[test]
+fn a_hub_may_ask_for_an_end_and_a_reason_of_each_grant() {
+    let home = Home::new();
+    let rules = GrantRules {
+        longest: Some(Duration::from_hours(8)),
+        reasoned: true,
+    };
+    let hub = Hub::granting(&home, rules);
+    hub.log_in(&home);
+    let give = |more: &[&str]| {
+        let add = ["grant", "add", "group:sre", "--all-clusters"];
+        home.run(&[&add[..], &["--group", "view"], more].concat())
+    };
+    let no_end = "a grant of this hub has an end, in 8h at the latest (--grant-max)";
+    give(&["--reason", "TICKET-1"]).fails(2, no_end);
+    give(&["--reason", "TICKET-1", "--for", "9h"]).fails(2, no_end);
+    let no_reason = give(&["--for", "8h"]);
+    no_reason.fails(2, "a grant of this hub says why it is given");
+    assert!(no_reason.err.contains("--reason TICKET-1"), "{no_reason:?}");
+    let given = give(&["--for", "8h", "--reason", "TICKET-1", "-o", "json"]);
+    assert_eq!(json_of(&given)[0]["reason"], "TICKET-1");
+    // That of the first admin was there before.
+    let listed = home.run(&["grant", "list"]).out;
+    assert!(
+        listed.contains("user:admin") && listed.contains("group:sre"),
+        "{listed}"
     );
 }
 

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::Hub;
+use serde_json::json;
+
+use super::{Hub, json_of};
 use crate::cli::{Home, mode};
 
 #[test]
@@ -58,6 +60,43 @@ fn a_clone_of_the_catalog_can_push() {
     // Again on the same directory: mended, nothing lost.
     assert_eq!(home.run(&["catalog", "clone", "catalog"]).code, 0);
     assert_eq!(mode(&key(&home.0.join("state/linesman/git"))), 0o600);
+}
+
+/// A key has no end but the one that somebody gives it; whoever has its private half and may gives it again.
+#[test]
+fn a_key_is_listed_taken_away_and_given_again() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let key = |rest: &[&str]| home.run(&[&["catalog", "key"][..], rest].concat());
+    let none = key(&["list"]);
+    assert!(none.err.contains("no SSH keys"), "{none:?}");
+    let clone = || home.run(&["catalog", "clone", "catalog"]).code;
+    let fetches = || {
+        let mut git = Command::new("git");
+        git.args(["fetch", "--quiet"])
+            .current_dir(home.0.join("catalog"));
+        git.env_clear().env("HOME", &home.0);
+        git.env("PATH", std::env::var_os("PATH").unwrap());
+        git.output().unwrap().status.success()
+    };
+    assert!(clone() == 0 && fetches());
+    let print = key(&["list", "-o", "name"]).out.trim().to_owned();
+    assert!(print.starts_with("SHA256:"), "{print}");
+    let listed = key(&["list", "--all", "-o", "json"]);
+    let (listed, title) = (json_of(&listed), "catalog clone of admin");
+    let told = [&listed[0]["fingerprint"], &listed[0]["title"]];
+    assert_eq!(told, [&json!(print), &json!(title)]);
+    key(&["remove", "SHA256:other"]).fails(3, "there is no SSH key SHA256:other of you");
+    // Where it is another's, or may be, it is asked first.
+    key(&["remove", &print, "--user", "admin"]).fails(2, "needs a yes");
+    assert!(fetches());
+    let removed = key(&["remove", &print, "-o", "name"]);
+    assert_eq!((removed.code, removed.out.trim()), (0, &*print));
+    assert!(!fetches());
+    assert!(clone() == 0 && fetches());
+    let removed = key(&["remove", &print, "--user", "admin", "--yes"]);
+    assert!(removed.code == 0 && !fetches(), "{removed:?}");
 }
 
 /// A firewall that drops packets, or a port that is somebody else's: ssh waits for its first word without an end by itself.

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use linesman::hub::access::GrantRules;
 use linesman::hub::tls::TlsSource;
 use linesman::hub::{HubConfig, Listeners, oidc, serve};
 use serde_json::{Value, json};
@@ -31,6 +32,16 @@ impl Hub {
         Self::serve(home, 0, move |config| {
             config.git_url = format!("ssh://git@{git}");
         })
+    }
+
+    /// That shows this certificate.
+    pub(super) fn with_certificate(home: &Home, tls: TlsSource) -> Self {
+        Self::serve(home, 0, move |config| config.tls = tls)
+    }
+
+    /// That asks this of the grants that people give.
+    pub(in crate::cli) fn granting(home: &Home, rules: GrantRules) -> Self {
+        Self::serve(home, 0, move |config| config.grants = rules)
     }
 
     /// Where one was that ended.
@@ -178,6 +189,7 @@ fn config(data: &Path, listeners: &Listeners) -> anyhow::Result<HubConfig> {
         audit: linesman::hub::AuditConfig::default(),
         notify: linesman::hub::notify::Config::default(),
         oidc: None,
+        grants: GrantRules::default(),
         sessions: oidc::Lifetimes::default(),
         peer: None,
     })

@@ -6,7 +6,7 @@ use linesman::hub::running::By;
 use linesman::keys;
 use serde_json::json;
 
-use super::World;
+use super::{World, refused};
 use crate::hub::slug;
 
 /// H33
@@ -212,6 +212,41 @@ async fn groups_and_people_that_are_gone_end_what_they_ran() {
         actions,
         ["login", "grant.add", "session.groups", "session.end"]
     );
+    world.hub.stop().await;
+}
+
+/// H32: more groups than the provider tells are not none. Who has them is told so at the login, and a session does not go on by the
+/// groups of before.
+#[tokio::test]
+async fn who_has_more_groups_than_the_provider_tells_is_refused_by_name() {
+    let world = World::start("oidc-left-out", json!({}), |_| {}).await;
+    let session = world.log_in().await;
+    let claims = json!({
+        "preferred_username": "ada",
+        "_claim_names": {"groups": "src1"},
+        "_claim_sources": {"src1": {"endpoint": "https://graph.example/getMemberObjects"}},
+    });
+    let account = json!({"id": "ada", "claims": claims});
+    world.idp.control("account", account).await;
+    let why = "the identity provider's claims cannot be used: the provider leaves the claim 'groups' out of what it says, \
+               for this person has too many groups";
+    let (status, problem) = world.refresh(&session).await;
+    let told = (status, slug(&problem), problem["detail"].as_str());
+    assert_eq!(told, (401, "session-ended", Some(why)));
+    let next = problem["next"].as_str().unwrap();
+    assert!(next.contains("--oidc-groups-claim roles"), "{next}");
+    assert_eq!(world.whoami(&session).await.0, 401);
+    let (_, seen) = refused(&world.browser().open(&world.login_url()).await);
+    assert_eq!(seen, why);
+    let denied = |action: &str| (action.to_owned(), "deny".to_owned(), why.to_owned());
+    let record = world.record().await;
+    let ends: Vec<_> = record.into_iter().filter(|(_, v, _)| v == "deny").collect();
+    assert_eq!(ends, [denied("session.end"), denied("login")]);
+    // With fewer, as before.
+    world.idp.account("ada", "ada", &["sre"]).await;
+    let session = world.log_in().await;
+    let (_, me) = world.whoami(&session).await;
+    assert_eq!(me["groups"], json!(["sre"]));
     world.hub.stop().await;
 }
 

@@ -66,6 +66,16 @@ async fn a_month_goes_by(world: &World) {
     world.hub.hub.store.access().add();
 }
 
+/// Ada's own roles, and what her groups give her, as admins see them.
+async fn by_groups(world: &World) -> Value {
+    let (_, ada) = world.hub.get("/v1/users/ada").await;
+    json!([ada["roles"], ada["rolesByGroup"]])
+}
+
+fn operator_by_sre(in_force: bool) -> Value {
+    json!([[], [{"role": "operator", "group": "sre", "inForce": in_force}]])
+}
+
 async fn whoami(world: &World, token: &str) -> (u16, Value) {
     let call = ("GET", "/v1/whoami");
     world.hub.call_as(token, call, &[], &Value::Null).await
@@ -79,8 +89,10 @@ async fn what_people_made_for_themselves_ends_with_the_providers_word_on_them() 
     assert_eq!(whoami(&world, &token).await.0, 200);
     read_catalog(&catalog, &key).await.unwrap();
     let machine = world.hub.user("ci", &["viewer"], &[]).await;
+    assert_eq!(by_groups(&world).await, operator_by_sre(true));
 
     a_month_goes_by(&world).await;
+    assert_eq!(by_groups(&world).await, operator_by_sre(false));
     let (code, problem) = whoami(&world, &token).await;
     assert_eq!((code, slug(&problem)), (401, "login-required"));
     assert_eq!(

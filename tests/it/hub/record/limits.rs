@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use linesman::hub::AuditConfig;
 use linesman::hub::audit::Entry;
-use linesman::hub::audit::sink::{self, Sink};
+use linesman::hub::audit::sink::{self, Seen, Sink};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -74,6 +74,7 @@ impl Receiver {
             sinks: vec![Sink::Webhook {
                 url: self.url.clone().into(),
                 token_file: None,
+                header_file: None,
                 ca: None,
             }],
             ..AuditConfig::default()
@@ -191,7 +192,11 @@ async fn a_sink_that_ends_leaves_what_waits_to_whoever_goes_on() {
     let behind = hub.hub.metrics.audit_behind("webhook");
     let run = |sink: &Sink, stop: &CancellationToken| {
         let (store, head) = (hub.hub.store.clone(), hub.hub.audit.head());
-        sink::run(store, sink.clone(), head, behind.clone(), stop.clone())
+        let seen = Seen {
+            behind: behind.clone(),
+            tried: hub.hub.tried.clone(),
+        };
+        sink::run(store, sink.clone(), head, seen, stop.clone())
     };
     let stop = CancellationToken::new();
     let mut cut = JoinSet::new();

@@ -116,6 +116,19 @@ async fn reading_the_audit_is_granted_and_on_record() {
     hub.stop().await;
 }
 
+/// Who verifies the chain asks for several pages at once, and had a record for each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn pages_that_are_asked_for_at_once_are_one_reading() {
+    let hub = TestHub::start("audit-read-at-once").await;
+    let page = async || hub.raw_as("GET", "/v1/audit/chain?after=0").await.status();
+    let (first, second, third, fourth) = tokio::join!(page(), page(), page(), page());
+    assert_eq!([first, second, third, fourth], [200; 4]);
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let readings = rows.iter().filter(|row| row.action == "audit.read");
+    assert_eq!(readings.count(), 1);
+    hub.stop().await;
+}
+
 /// Records of any length: a page ends where the next one would be too much, and says where to go on.
 #[tokio::test]
 async fn a_page_of_long_records_is_cut_and_goes_on() {

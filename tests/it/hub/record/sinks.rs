@@ -91,6 +91,7 @@ async fn a_webhook_gets_what_it_refused_before() {
         sinks: vec![Sink::Webhook {
             url: Secret::new(format!("http://{at}/audit")),
             token_file: Some(token.clone()),
+            header_file: None,
             ca: None,
         }],
         ..AuditConfig::default()
@@ -104,6 +105,56 @@ async fn a_webhook_gets_what_it_refused_before() {
     assert_eq!(got, [1, 2, 3]);
     hub.stop().await;
     std::fs::remove_file(token).unwrap();
+}
+
+/// What a receiver with a header of its own is shown stands in no log, and may be renewed in its file.
+#[tokio::test]
+async fn a_webhook_is_sent_the_headers_of_a_file() {
+    let log = Log::default();
+    let writer = log.clone();
+    let _logging = logged(move || writer.clone());
+    let Receiver {
+        at,
+        mut bodies,
+        works,
+        refused,
+    } = receiver().await;
+    let file = std::env::temp_dir().join(format!("linesman-headers-{}", uuid::Uuid::now_v7()));
+    std::fs::write(&file, "Authorization: Splunk canary-one\n").unwrap();
+    let config = AuditConfig {
+        sinks: vec![Sink::Webhook {
+            url: Secret::new(format!("http://{at}/services/collector/raw")),
+            token_file: None,
+            header_file: Some(file.clone()),
+            ca: None,
+        }],
+        ..AuditConfig::default()
+    };
+    let hub = TestHub::with_audit("audit-headers", config).await;
+    records(&hub, 1).await;
+    let has_failed = async || refused.load(Ordering::SeqCst) > 0;
+    until("it refuses a call", PATIENCE, has_failed).await;
+    works.store(true, Ordering::SeqCst);
+    let one = taken(&mut bodies, 1, "Splunk canary-one").await;
+    // Renewed, wrong for a while, and good again: each record comes once.
+    std::fs::write(&file, "Content-Type: canary-none\n").unwrap();
+    records_after(&hub).await;
+    let said = || String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    let why = "'content-type' (line 1) is not sent by a file";
+    until("the file is refused", PATIENCE, async || {
+        said().contains(why)
+    })
+    .await;
+    std::fs::write(&file, "Authorization: Splunk canary-two\n").unwrap();
+    let last = *hub.hub.audit.head().borrow();
+    let rest = usize::try_from(last).unwrap() - one.len();
+    let two = taken(&mut bodies, rest, "Splunk canary-two").await;
+    assert_eq!([one, two].concat(), (1..=last).collect::<Vec<_>>());
+    hub.stop().await;
+    let said = said();
+    let line = said.lines().find(|line| line.contains("canary"));
+    assert_eq!(line, None);
+    std::fs::remove_file(file).unwrap();
 }
 
 async fn lines(path: &Path, count: usize) -> Vec<Value> {
@@ -147,6 +198,7 @@ fn with_secret(at: SocketAddr, secret: &str) -> AuditConfig {
         sinks: vec![Sink::Webhook {
             url: Secret::new(secretive(at, secret)),
             token_file: None,
+            header_file: None,
             ca: None,
         }],
         ..AuditConfig::default()
@@ -193,6 +245,8 @@ async fn the_secret_in_a_webhooks_url_is_not_shown_and_may_change() {
         until("it fails", PATIENCE, async || said().contains(why)).await;
         let shown = shown(&hub).await;
         assert!(shown.contains(&format!("webhook {at} is ")), "{shown}");
+        // However few records wait.
+        assert!(shown.contains(" behind, and has failed since "), "{shown}");
         assert!(!shown.contains("canary"), "{shown}");
         data = Some(hub.crash().await);
     }

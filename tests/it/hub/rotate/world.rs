@@ -13,7 +13,7 @@ use linesman::agent::enroll::{Context, stored};
 use linesman::agent::fault::Faults;
 use linesman::agent::gitline::Carried;
 use linesman::agent::identity::{self, Identity};
-use linesman::agent::link::{self, LinkConfig, LinkState};
+use linesman::agent::link::{self, Around, LinkConfig, LinkState};
 use linesman::agent::{Joined, News};
 use linesman::clock;
 use linesman::keys::{KeyPair, Public};
@@ -220,6 +220,7 @@ impl World {
             context: self.context(Faults::default(), news),
             keys,
             caller,
+            around: Around::default(),
             state: None,
             applied: Some(join),
             heart: Hearts::default().heart("join", Duration::from_mins(1)),

@@ -46,6 +46,20 @@ impl TestHub {
         request.send().await.unwrap()
     }
 
+    /// A POST without any authentication, whose body comes as it does.
+    pub(crate) async fn send(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<reqwest::Body>,
+    ) -> reqwest::Response {
+        let mut request = self.client.post(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(body).send().await.unwrap()
+    }
+
     /// A user with a token, and what they are called by.
     pub(crate) async fn user(&self, name: &str, roles: &[&str], groups: &[&str]) -> String {
         let owned = |texts: &[&str]| texts.iter().map(|t| (*t).to_owned()).collect();

@@ -217,7 +217,9 @@ async fn strangers_who_ask_for_something_keep_no_user_out() {
         tls
     };
     let mut watch = asks("?watch=1").await;
-    let half = "POST /v1/join HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{";
+    // What is not signed is refused before its body is asked for.
+    let half = "POST /v1/join HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\
+        Linesman-Signature: v1;key=k;t=1;sig=AAAA\r\n\r\n{";
     let mut strangers = Vec::new();
     for _ in 0..few.strangers * 4 {
         let mut tls = world.connect(&[]).await;

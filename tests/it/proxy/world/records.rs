@@ -156,6 +156,7 @@ async fn add(hub: &Hub, name: ClusterName) -> String {
         images: Vec::new(),
         data: Vec::new(),
         imported_by: "test".to_owned(),
+        origin: None,
     };
     store.add_bundle(bundle, now).await.unwrap();
     let new = NewClusterRow {

@@ -13,6 +13,7 @@ on_both! {
     what_an_old_call_made_is_not_found_by_its_key,
     what_another_call_made_is_not_given_out,
     a_call_whose_answer_is_lost_is_known_by_what_it_stored,
+    a_call_that_is_dated_ahead_does_not_run_until_then,
 }
 
 async fn a_call_that_comes_twice_is_noted_once(store: Store) {
@@ -169,6 +170,37 @@ async fn a_call_whose_answer_is_lost_is_known_by_what_it_stored(store: Store) {
     assert_eq!(store.user("dan").await.unwrap(), None);
     add("late", 3, "dan").await.unwrap();
     assert!(store.user("dan").await.unwrap().is_some());
+}
+
+/// H57: the hub's clock was an hour ahead when it died in the middle of two calls, and is right again.
+async fn a_call_that_is_dated_ahead_does_not_run_until_then(store: Store) {
+    let ada = user(&store, "ada", "admin").await;
+    let call = |key: &str| Call {
+        user_id: ada.id.clone(),
+        key: key.to_owned(),
+        digest: [1; 32],
+    };
+    let begin = async |key: &str, seconds: i64| {
+        let begun = store.begin_call(&call(key), at(seconds * 1_000)).await;
+        begun.unwrap()
+    };
+    for key in ["none", "some"] {
+        assert_eq!(begin(key, 3_600).await, Called::First);
+    }
+    let bob = UserRow {
+        id: "id-bob".to_owned(),
+        name: "bob".to_owned(),
+        ..ada.clone()
+    };
+    let made = store.add_user(bob, at(3_600_000));
+    calls::within(call("some"), at(3_600_000), made)
+        .await
+        .unwrap();
+    assert_eq!(begin("none", 0).await, Called::First);
+    assert_eq!(begin("some", 0).await, Called::Changed);
+    // Another replica's clock may be a moment ahead.
+    assert_eq!(begin("near", 30).await, Called::First);
+    assert_eq!(begin("near", 0).await, Called::Running);
 }
 
 /// Keys 2 to 20,000 of the user `u`, as copies of the first one's.

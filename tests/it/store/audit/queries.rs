@@ -1,7 +1,7 @@
 //! Queries: what they find, and at how many records they look for it.
 
 use linesman::hub::audit::chain;
-use linesman::hub::store::{AuditQuery, AuditRow, LOOKED_AT, OfRequest, Store};
+use linesman::hub::store::{AuditQuery, AuditRow, LOOKED_AT, OfAction, OfRequest, Store};
 
 use super::super::{Place, at, on_both};
 use super::{loose, one_more, stored};
@@ -10,6 +10,7 @@ on_both! {
     a_query_narrows_by_all_that_it_names,
     a_query_finds_all_of_a_time,
     a_query_finds_what_one_request_left,
+    a_query_finds_actions_and_namespaces,
 }
 
 async fn a_query_narrows_by_all_that_it_names(store: Store) {
@@ -20,6 +21,8 @@ async fn a_query_narrows_by_all_that_it_names(store: Store) {
         actor: Some("user:2".to_owned()),
         cluster: Some("eu1".to_owned()),
         verdict: Some("allow".to_owned()),
+        actions: vec![OfAction::Only("kube.get".to_owned())],
+        namespace: None,
         request: None,
         since: Some(1_790_000_000_020),
         until: Some(1_790_000_000_080),
@@ -71,6 +74,51 @@ async fn a_query_finds_what_one_request_left(store: Store) {
     }
     assert_eq!(found("ask", at, true).await, [0_i64; 0]);
     assert_eq!(found("asked", at + 1, true).await, [0_i64; 0]);
+}
+
+/// By their names and beginnings, and by where a path has the namespace.
+async fn a_query_finds_actions_and_namespaces(store: Store) {
+    let of = |action: &str, target: &str| AuditRow {
+        action: action.to_owned(),
+        target: target.to_owned(),
+        ..loose("event", None)
+    };
+    let mut rows = vec![
+        of("kube.exec", "/api/v1/namespaces/shop/pods/x/exec"),
+        of("kube.list", "/apis/apps/v1/namespaces/shop/deployments"),
+        of("kube.get", "/api/v1/namespaces/shop"),
+        of("kube.watch", "/api/v1/watch/namespaces/shop/pods"),
+        of("kube.exec", "/api/v1/namespaces/shop-2/pods/x/exec"),
+        of("kube.list", "/api/v1/pods"),
+        of("kubeconfig", "/api/v1/namespaces/shop/x"),
+        of("cluster.add", "shop"),
+        of(
+            "kube.get",
+            "/api/v1/namespaces/a/services/s/proxy/namespaces/shop/x",
+        ),
+    ];
+    let floor = chain::genesis("hub-1");
+    store.extend_audit(floor, &mut rows, "r1").await.unwrap();
+    let found = async |actions: &[OfAction], namespace: Option<&str>| {
+        let query = AuditQuery {
+            actions: actions.to_vec(),
+            namespace: namespace.map(str::to_owned),
+            limit: 99,
+            ..AuditQuery::default()
+        };
+        let page = store.audit_query(&query).await.unwrap();
+        page.rows.iter().map(|row| row.seq).collect::<Vec<_>>()
+    };
+    let only = |name: &str| OfAction::Only(name.to_owned());
+    let below = |begin: &str| OfAction::Below(begin.to_owned());
+    assert_eq!(found(&[only("kube.exec")], None).await, [1, 5]);
+    let two = [only("kube.exec"), below("cluster.")];
+    assert_eq!(found(&two, None).await, [1, 5, 8]);
+    assert_eq!(found(&[below("kube.")], None).await, [1, 2, 3, 4, 5, 6, 9]);
+    assert_eq!(found(&[only("kube")], None).await, [0_i64; 0]);
+    assert_eq!(found(&[], Some("shop")).await, [1, 2, 3, 4, 7]);
+    let both = found(&[only("kube.exec")], Some("shop")).await;
+    assert_eq!(both, [1]);
 }
 
 /// Numbers are no times: a clock may have been ahead.
@@ -142,6 +190,27 @@ async fn looked_through(store: &Store, mut query: AuditQuery) -> (Vec<i64>, Vec<
     }
 }
 
+/// What no record is, in pages of which each looks at so many at most.
+async fn of_none(store: &Store, query: impl Fn(bool) -> AuditQuery) {
+    for newest in [true, false] {
+        for query in [
+            AuditQuery {
+                actions: vec![OfAction::Only("kube.exec".to_owned())],
+                ..query(newest)
+            },
+            AuditQuery {
+                actor: Some("user:ada".to_owned()),
+                namespace: Some("shop".to_owned()),
+                ..query(newest)
+            },
+        ] {
+            let (found, steps) = looked_through(store, query).await;
+            assert!(found.is_empty() && steps.len() >= 5, "{steps:?}");
+            assert!(steps.iter().all(|step| *step <= LOOKED_AT), "{steps:?}");
+        }
+    }
+}
+
 /// Of a request, what came since it was made: a third of all, in which the hub looks for others of it to the end.
 async fn of_a_request(store: &Store, query: impl Fn(bool) -> AuditQuery) {
     for newest in [true, false] {
@@ -206,6 +275,7 @@ async fn a_page_looks_at_a_bounded_number_of_records(place: Place) {
         }
     }
     of_a_request(&store, query).await;
+    of_none(&store, query).await;
     // What there is plenty of fills its page at the first look.
     let allowed = AuditQuery {
         verdict: text("allow"),
@@ -216,11 +286,10 @@ async fn a_page_looks_at_a_bounded_number_of_records(place: Place) {
     assert_eq!(newest, (299_901..=300_000).rev().collect::<Vec<_>>());
     assert_eq!(page.looked, None);
     // From a time on, in order: the first of them is far behind the beginning.
-    let since = AuditQuery {
+    let mut since = AuditQuery {
         since: Some(200_000 * 9000),
         ..query(false)
     };
-    let mut since = since;
     let mut looks = 1;
     let first = loop {
         let page = store.audit_query(&since).await.unwrap();

@@ -1,8 +1,9 @@
-//! Lists whose pages are more than comes within a call.
+//! Lists whose pages are more than comes within a call, or than there is memory for.
 
 use tokio::sync::{Semaphore, mpsc};
 
 use super::*;
+use crate::agent::observe::pages::tests::{Asked, serving};
 
 /// An API server with so many Applications, which never gets done with a page of more than `most`; each page that it was
 /// asked for, by its limit.
@@ -38,22 +39,28 @@ fn slow(all: usize, most: usize, asked: Arc<Mutex<Vec<usize>>>) -> kube::Client 
     kube::Client::new(service, "default")
 }
 
-async fn listed(most: usize) -> (bool, usize, Vec<usize>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
+/// Whether a list of the Applications was whole, and how many are known by it.
+async fn listed_from(client: &kube::Client) -> (bool, usize) {
     let install = install_of(EngineKind::Argocd);
     let view = View::new(&install);
-    let client = slow(47, most, asked.clone());
     let extent = crate::manifests::scope::Extent::Cluster;
-    let mut scopes = scopes_of(&client, &install, extent).into_iter();
+    let mut scopes = scopes_of(client, &install, extent).into_iter();
     let scope = scopes.find(|s| matches!(s.what, What::Children(Kind::Application)));
     let done = match scope.unwrap().list(&view).await {
         Listed::Whole(found, version) => {
             found.put(&view, Answer::Whole);
             version == "7"
         }
-        Listed::Unserved | Listed::Failed => false,
+        Listed::Unserved | Listed::Failed(_) => false,
     };
     let known = view.0.borrow().children.len();
+    (done, known)
+}
+
+async fn listed(most: usize) -> (bool, usize, Vec<usize>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let client = slow(47, most, asked.clone());
+    let (done, known) = listed_from(&client).await;
     let asked = asked.lock().unwrap().clone();
     (done, known, asked)
 }
@@ -67,6 +74,36 @@ async fn a_page_that_is_too_much_is_asked_for_in_smaller_ones() {
     smallest.extend([4; 12]);
     assert_eq!(listed(4).await, (true, 47, smallest));
     assert_eq!(listed(3).await, (false, 0, vec![100, 20, 4]));
+}
+
+/// Whoever may make sync objects in a namespace of their own says how large they are: one page of them was more than the agent's memory,
+/// at each start.
+#[tokio::test(start_paused = true)]
+async fn no_more_of_a_page_is_read_than_there_is_memory_for() {
+    let asked = Arc::new(Mutex::new(Asked::default()));
+    let client = serving(&[1_000_000; 40], Arc::clone(&asked));
+    assert_eq!(listed_from(&client).await, (true, 40));
+    let asked = asked.lock().unwrap();
+    let mut limits = vec![100, 20];
+    limits.extend([4; 10]);
+    assert_eq!(asked.limits, limits);
+    assert!(asked.is_within(), "{asked:?}");
+}
+
+/// An object that is too large is no smaller a few seconds later, and each look at it reads four pages.
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_alone_is_looked_at_once_a_minute() {
+    let asked = Arc::new(Mutex::new(Asked::default()));
+    let client = serving(&[9 << 20], Arc::clone(&asked));
+    let install = install_of(EngineKind::Argocd);
+    let extent = crate::manifests::scope::Extent::Cluster;
+    let mut scopes = scopes_of(&client, &install, extent).into_iter();
+    let scope = scopes.find(|s| matches!(s.what, What::Children(Kind::Application)));
+    let view = View::new(&install);
+    let observed = scope.unwrap();
+    drop(timeout(RELIST + RELIST / 2, observed.observe(&view)).await);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.limits, [100_usize, 20, 4, 1, 1].repeat(2));
 }
 
 const ROOT: &str = "flux-system";

@@ -62,6 +62,15 @@ fn an_operation_on_what_cannot_be_compared_says_nothing_of_its_end() {
     assert_eq!((at_work(&live.fields), is_trying(&live)), (None, false));
 }
 
+/// As it asks for an operation, Argo CD takes away what is known of the one before.
+#[test]
+fn an_operation_that_is_yet_to_begin_is_a_try_of_a_root_that_differs() {
+    for (sync, expected) in [("OutOfSync", true), ("Synced", false), ("", false)] {
+        let live = says(&json!({"sync": {"status": sync}}));
+        assert_eq!(is_trying(&live), expected, "{sync}");
+    }
+}
+
 #[test]
 fn a_try_is_told_from_others_by_its_operation_and_its_number() {
     let live = says(&json!({"operationState": {"startedAt": END, "retryCount": 3}}));

@@ -1,6 +1,11 @@
 //! Whether controllers get on: their Leases, and what they answer.
 
 use super::*;
+use crate::agent::engine::argocd::{PROBED_AT, REDIS, REFRESH, REPO_SERVER};
+use crate::agent::plan::redis::{Requests, Tally};
+use crate::agent::plan::state::Probe;
+use crate::agent::plan::tests::{flux, install_with};
+use crate::agent::plan::witness::Witness;
 
 #[test]
 fn a_leader_that_renews_its_lease_is_fresh_and_one_that_does_not_is_wrong() {
@@ -182,4 +187,99 @@ fn a_fault_is_told_before_an_answer_and_before_a_lease() {
     );
     let found = controller.found;
     assert!(found.starts_with("F4 BadImage: "), "{found}");
+}
+
+/// None of Argo CD's has one: the root's answer tells of its controller, and of what fetched for it where the look came to an end;
+/// the controllers' counts tell of Redis, and nothing tells of the others.
+#[test]
+fn a_workload_without_a_lease_is_fresh_by_what_it_answered() {
+    let controller = "argocd-application-controller";
+    let lately = Cluster::working().install.policy.probe_every * 2 + ANSWERS;
+    let second = Duration::seconds(1);
+    let (yes, unknown, none) = (Verdict::Yes, Verdict::Unknown, Verdict::None);
+    for (ago, taken, sync, counted, expected) in [
+        (second, true, "Synced", Some(9), [yes, yes, yes]),
+        (second, true, "OutOfSync", None, [yes, yes, none]),
+        (second, true, "Unknown", Some(0), [yes, unknown, unknown]),
+        (second, false, "Synced", None, [unknown, unknown, none]),
+        (lately, true, "Synced", None, [unknown, unknown, none]),
+    ] {
+        let mut cluster = Cluster::working_of(EngineKind::Argocd);
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        let sent = rfc3339(cluster.now - ago);
+        live.fields["metadata"]["annotations"] = if taken {
+            serde_json::json!({ PROBED_AT: sent })
+        } else {
+            serde_json::json!({ PROBED_AT: sent, REFRESH: "normal" })
+        };
+        live.fields["status"]["reconciledAt"] = serde_json::json!(rfc3339(cluster.now));
+        live.fields["status"]["sync"]["status"] = serde_json::json!(sync);
+        let mut observed = cluster.observed();
+        if let Some(answered) = counted {
+            let uid = observed.pods[controller].uid.clone();
+            let failed = 0;
+            let tally = Tally::begin(&uid, Requests { answered, failed }, cluster.now);
+            observed.requests.insert(controller.to_owned(), tally);
+        }
+        let plan = cluster.plan();
+        let moment = Moment {
+            now: cluster.now,
+            install: &cluster.install,
+            observed: &observed,
+            history: &cluster.history,
+            plan: &plan,
+            snapshot: None,
+        };
+        let fresh = |kind, name| workload(&moment, &ObjectId::new(kind, "argocd", name)).fresh;
+        let told = [
+            fresh(Kind::StatefulSet, controller),
+            fresh(Kind::Deployment, REPO_SERVER),
+            fresh(Kind::Deployment, REDIS),
+        ];
+        assert_eq!(told, expected, "{ago} {taken} {sync} {counted:?}");
+        assert_eq!(fresh(Kind::Deployment, "argocd-server"), Verdict::None);
+    }
+}
+
+/// What an object that people have was asked for is an answer like a root's.
+#[test]
+fn a_workload_without_a_lease_is_fresh_by_what_it_answered_for_others() {
+    let name = "notification-controller";
+    let crd = "receivers.notification.toolkit.fluxcd.io";
+    let mut objects = flux();
+    objects.extend([
+        (Kind::CustomResourceDefinition, crd),
+        (Kind::ServiceAccount, name),
+        (Kind::Deployment, name),
+    ]);
+    let cluster = Cluster::working_with(install_with(objects));
+    let plan = cluster.plan();
+    for (answered, fresh) in [
+        (None, Verdict::None),
+        (Some(true), Verdict::Yes),
+        (Some(false), Verdict::Unknown),
+    ] {
+        let mut observed = cluster.observed();
+        if let Some(answered) = answered {
+            let sent = cluster.now - Duration::SECOND;
+            let asked = Witness {
+                fit: true,
+                probe: Some(Probe { sent, answered }),
+                ..Witness::default()
+            };
+            let receiver = ObjectId::new(Kind::Receiver, "apps", "a");
+            observed.witnesses.insert(receiver, asked);
+        }
+        let moment = Moment {
+            now: cluster.now,
+            install: &cluster.install,
+            observed: &observed,
+            history: &cluster.history,
+            plan: &plan,
+            snapshot: None,
+        };
+        let id = ObjectId::new(Kind::Deployment, "flux-system", name);
+        assert_eq!(workload(&moment, &id).fresh, fresh, "{answered:?}");
+    }
 }

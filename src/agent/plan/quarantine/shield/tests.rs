@@ -11,6 +11,7 @@ use crate::clock::rfc3339;
 mod ended;
 mod forsaken;
 mod gone;
+mod looked;
 mod parents;
 mod said;
 mod told;

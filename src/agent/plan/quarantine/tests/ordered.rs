@@ -144,6 +144,14 @@ fn what_is_not_in_git_is_not_given_back_by_order() {
     order(&mut cluster, Duration::ZERO);
     let lifted = |plan: &Plan| writes(plan).iter().any(|(action, _)| *action == "lift");
     assert!(!lifted(&cluster.plan()));
+
+    // What it lists is told in one write, and that it is ready in another.
+    fetched(&mut cluster, "main@sha1:3");
+    for ready in ["True", "Unknown"] {
+        let status = &mut cluster.objects.get_mut(&sync).unwrap().fields["status"];
+        status["conditions"] = json!([{"type": "Ready", "status": ready, "reason": "Progressing"}]);
+        assert!(!lifted(&cluster.plan()), "{ready}");
+    }
 }
 
 /// W24: who opened a window on an object that is held is at work on it. The hub's order is obeyed all the same: it is somebody's word

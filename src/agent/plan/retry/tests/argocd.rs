@@ -167,6 +167,23 @@ fn a_fault_on_record_goes_on_in_the_next_operation_for_a_minute_or_until_all_is_
     assert_eq!(found(&mut cluster, 1), []);
 }
 
+/// As the next operation is asked for, what was known of the one before is taken away.
+#[test]
+fn a_fault_of_an_operation_goes_on_while_the_next_one_is_yet_to_begin() {
+    let mut cluster = working();
+    operates(&mut cluster, "Failed", (0, FAILED), true);
+    assert_eq!(found(&mut cluster, 0), fault());
+    let root = cluster.install.sync.clone();
+    let live = cluster.objects.get_mut(&root).unwrap();
+    let status = live.fields["status"].as_object_mut().unwrap();
+    status.remove("operationState").unwrap();
+    assert_eq!(found(&mut cluster, 1_000), fault());
+    operates(&mut cluster, "Running", (0, ""), false);
+    assert_eq!(found(&mut cluster, 1_000), fault());
+    operates(&mut cluster, "Succeeded", (0, ""), true);
+    assert_eq!(found(&mut cluster, 1_000), []);
+}
+
 /// A controller that is at an end begins no other try: the operation is stuck by then.
 #[test]
 fn an_operation_that_says_nothing_anew_is_waited_for_as_long_as_one_may_stand_still() {

@@ -74,6 +74,14 @@ impl Cluster {
                 crd.fields["status"]["storedVersions"] = json!([to]);
                 Outcome::Done
             }
+            Action::Retry if id.kind == Kind::Application => {
+                let asked = rfc3339(self.now);
+                let live = self.objects.get_mut(id).unwrap();
+                merge(&mut live.fields["status"], &json!({"operationState": null}));
+                let asks = argocd::question(Some(&*live), &asked);
+                merge(&mut live.fields["metadata"]["annotations"], &asks);
+                Outcome::Done
+            }
             Action::Retry => Outcome::Unchanged,
             // One of the catalog's.
             Action::Nudge if !self.objects.contains_key(id) => Outcome::Done,

@@ -1,6 +1,12 @@
 //! What a heal tells the hub before its end, and what it says is to be done.
 
+use std::sync::Arc;
+
+use serde_json::json;
+
 use super::*;
+use crate::agent::plan::MAINTENANCE;
+use crate::agent::plan::tests::Cluster;
 
 /// Found a moment after the heal opened, they come with its next word; its end says which commit is in force.
 #[test]
@@ -139,6 +145,65 @@ fn the_end_of_a_window_over_a_fault_is_an_alarm() {
     assert_eq!(told[0].steps[0].action, "alarm");
     assert!(told[0].next.contains("linesman cluster pause"), "{told:?}");
     assert_eq!(update(62), []);
+}
+
+/// W24: a colleague's window on the object alone keeps it from being mended, and whoever looked at the heal read that it was.
+#[test]
+fn a_fault_that_waits_for_the_window_on_its_object_says_so_as_long_as_it_does() {
+    let (mut records, mut history) = adopted();
+    let key = (Class::ObjectAltered, deployment());
+    let plan = Plan {
+        findings: vec![Finding::new(key.0, &key.1, "differs")],
+        steps: Vec::new(),
+        next_look: at(100),
+        exhausted: Vec::new(),
+        mode: Mode::Act,
+    };
+    let mut told = |seconds, until: Option<i64>, overdue: &[(Key, OffsetDateTime)]| {
+        let mut observed = Cluster::working().observed();
+        if let Some(until) = until {
+            let live = observed.objects.get_mut(&key.1).unwrap();
+            let live = Arc::make_mut(live);
+            live.fields["metadata"]["annotations"][MAINTENANCE] = json!(rfc3339(at(until)));
+        }
+        history.saw(at(seconds), &plan);
+        let moment = Moment {
+            now: at(seconds),
+            plan: &plan,
+            history: &history,
+            observed: &observed,
+            proven: None,
+            revision: "",
+            tried: "",
+            applier: "kustomize-controller",
+            overdue,
+            changing: false,
+            waits: None,
+            hands_over: false,
+        };
+        let told = records.update(&moment, || "id".to_owned());
+        told.into_iter().map(|heal| heal.next).collect::<Vec<_>>()
+    };
+    let waits = |until: i64| {
+        format!(
+            "it is not mended until {}, by annotation linesman.dev/maintenance-until on {}; end it: take that annotation off",
+            rfc3339(at(until)),
+            deployment()
+        )
+    };
+    assert_eq!(told(0, Some(600), &[]), [waits(600)]);
+    assert_eq!(told(1, Some(600), &[]), [""; 0]);
+    assert_eq!(told(2, Some(900), &[]), [waits(900)]);
+    assert_eq!(told(3, None, &[]), [""], "somebody ended it");
+    assert_eq!(told(4, None, &[]), [""; 0]);
+    assert_eq!(told(5, Some(900), &[]), [waits(900)]);
+    // It ends by itself, and that is told once.
+    let overdue = [(key.clone(), at(900))];
+    let alarm = "if somebody is still at work there, open another window: 'linesman cluster pause'";
+    assert_eq!(told(900, Some(900), &overdue), [alarm]);
+    assert_eq!(told(901, Some(900), &overdue), [""; 0]);
+    // From then on that stays to be done.
+    assert_eq!(told(902, Some(1800), &overdue), [""; 0]);
 }
 
 /// F31: what a spent budget leaves to do is what the class advises, where nobody writes what is at fault.

@@ -3,6 +3,7 @@
 use super::super::held::fitting;
 use super::*;
 use crate::agent::engine::TRACKING;
+use crate::agent::gate::policy::Mending;
 use crate::agent::plan::quarantine::shield::OPTIONS;
 
 /// W41: what an agent keeps up in vain, a person has to see to.

@@ -7,7 +7,7 @@ pub(super) const ALL: &[Operation] = &[
     operation(
         ("get", "/v1/audit"),
         User,
-        "The audit chain (user, cluster, verdict, request, since, until, limit, after, wait); reading is on record",
+        "The audit chain (user, cluster, verdict, action, namespace, request, since, until, limit, after, wait); reading is on record",
         ("", "[]AuditView"),
     ),
     operation(

@@ -31,7 +31,7 @@ pub(super) const ALL: &[Operation] = &[
     operation(
         ("post", "/v1/bundles"),
         User,
-        "Import an engine's install manifest (YAML, .gz, .tar.gz); ?engine=, ?version= say what it has to be, ?components= which controllers are kept",
+        "Import an engine's install manifest (YAML, .gz, .tar.gz); ?engine=, ?version= say what it has to be, ?components= which controllers are kept, ?source=, ?verifiedBy= what goes on record",
         ("", "BundleView"),
     ),
     operation(
@@ -47,10 +47,22 @@ pub(super) const ALL: &[Operation] = &[
         ("", "CatalogView"),
     ),
     operation(
+        ("get", "/v1/catalog/ssh-keys"),
+        User,
+        "SSH keys for the catalog: the caller's, or of ?user=NAME, or of all (*)",
+        ("", "[]SshKeyView"),
+    ),
+    operation(
         ("post", "/v1/catalog/ssh-keys"),
         User,
         "Let the caller push with an SSH key",
         ("NewSshKey", ""),
+    ),
+    operation(
+        ("delete", "/v1/catalog/ssh-keys/{id}"),
+        User,
+        "Take an SSH key away: the caller's, or anyone's for admins",
+        ("", ""),
     ),
     operation(
         ("get", "/v1/catalog/signers"),
@@ -104,6 +116,12 @@ pub(super) const ALL: &[Operation] = &[
         ("get", "/v1/hub/checks"),
         User,
         "The hub's checks of itself",
+        ("", "Check"),
+    ),
+    operation(
+        ("post", "/v1/hub/notices/test"),
+        User,
+        "Send a test to each receiver of notices, and say what it answered",
         ("", "Check"),
     ),
     operation(("get", "/openapi.json"), Anyone, "This document", ("", "")),

@@ -51,6 +51,7 @@ pub fn repeat(path: &str) -> Option<Repeat> {
         "/v1/login/token" => {
             Repeat::Harmless("a code is good once, and a refresh token again for a moment")
         }
+        "/v1/hub/notices/test" => Repeat::Harmless("each is a test, and says so"),
         "/v1/login/end" => Repeat::Harmless("a session ends once"),
         _ => return None,
     })

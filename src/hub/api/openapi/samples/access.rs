@@ -51,7 +51,10 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ),
         (
             "UserView",
-            json!({ "name": "ada", "roles": ["operator"], "groups": ["sre"], "tokens": 1, "provider": "https://id.example", "rev": 3 }),
+            json!({
+                "name": "ada", "roles": ["operator"], "groups": ["sre"], "tokens": 1, "provider": "https://id.example", "rev": 3,
+                "rolesByGroup": [{ "role": "admin", "group": "sre", "inForce": true }],
+            }),
         ),
         (
             "NewApiToken",
@@ -105,7 +108,8 @@ fn api_token() -> Value {
 fn audit() -> Value {
     json!({
         "seq": 1, "at": TIME, "stage": "open", "actor": "user:admin", "action": "kube.get", "actedAs": "linesman:bob", "cluster": "eu1",
-        "target": "GET /api/v1/pods", "requestId": "0197", "verdict": "allow", "reason": "", "opened": 1, "code": 101, "exit": 137,
-        "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000", "prev": "00", "hash": "00",
+        "target": "GET /api/v1/pods", "container": "web", "command": "sh -c 'ls /'", "ports": "8080,5432", "requestId": "0197",
+        "verdict": "allow", "reason": "", "opened": 1, "code": 101, "exit": 137, "bytes": 512, "millis": 3, "remote": "192.0.2.1:40000",
+        "prev": "00", "hash": "00",
     })
 }

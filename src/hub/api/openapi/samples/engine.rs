@@ -31,5 +31,6 @@ fn bundle() -> Value {
     json!({
         "digest": digest(), "engine": "flux", "version": "2.9.5", "objects": 32,
         "images": ["source-controller:v1.8.0"], "size": 37_000, "kubernetes": "1.33", "importedAt": TIME,
+        "origin": { "source": "https://mirror.example/v2.9.5/install.yaml", "verifiedBy": "--sha256" },
     })
 }

@@ -31,6 +31,13 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
                 "next": "linesman cluster readopt eu1",
             }),
         ),
+        (
+            "SshKeyView",
+            json!({
+                "id": "0197", "user": "ada", "fingerprint": "SHA256:AAAA", "title": "laptop",
+                "createdAt": "2026-01-01T00:00:00Z",
+            }),
+        ),
         ("GitHostView", githost()),
         (
             "AcceptHostKey",

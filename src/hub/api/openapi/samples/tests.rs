@@ -98,6 +98,7 @@ fn who_reads_a_view_hears_words_of_a_later_hub() {
     assert_eq!(deaf::<api::ApiTokenView>("ApiTokenView"), none);
     assert_eq!(deaf::<api::WhoAmI>("WhoAmI"), none);
     assert_eq!(deaf::<api::SignersView>("SignersView"), none);
+    assert_eq!(deaf::<api::SshKeyView>("SshKeyView"), none);
     // A digest has a form, and is no word of a set.
     assert_eq!(deaf::<api::ToldBundle>("BundleView"), ["/digest"]);
     let mut cluster = cluster();
@@ -199,6 +200,7 @@ fn each_sample_is_a_body_of_its_type() {
     assert!(reads_as::<api::WhoAmI>("WhoAmI"));
     assert!(reads_as::<api::CatalogView>("CatalogView"));
     assert!(reads_as::<api::NewSshKey>("NewSshKey"));
+    assert!(reads_as::<api::SshKeyView>("SshKeyView"));
     assert!(reads_as::<api::NewSigner>("NewSigner"));
     assert!(reads_as::<api::DropSigner>("DropSigner"));
     assert!(reads_as::<api::SignersView>("SignersView"));

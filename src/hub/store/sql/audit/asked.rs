@@ -2,7 +2,7 @@
 
 use super::super::{Connection, Database, Db, db, in_time};
 use super::Row;
-use crate::hub::store::{AuditPage, AuditQuery, AuditRow, LOOKED_AT, Result};
+use crate::hub::store::{AuditPage, AuditQuery, AuditRow, LOOKED_AT, OfAction, Result};
 
 const READ: &str = "read the audit chain";
 /// Records since some time that are looked at to find the first of them.
@@ -58,6 +58,42 @@ fn push_verdict(select: &mut sqlx::QueryBuilder<Db>, query: &AuditQuery) {
     }
 }
 
+/// One of these actions. No index knows them, which each record would have to be written into.
+fn push_actions(select: &mut sqlx::QueryBuilder<Db>, actions: &[OfAction]) {
+    for (n, action) in actions.iter().enumerate() {
+        select.push(if n == 0 { " AND (" } else { " OR " });
+        match action {
+            OfAction::Only(name) => select.push("action = ").push_bind(name.clone()),
+            // LIKE knows no case with SQLite.
+            OfAction::Below(begin) => select
+                .push(format!("substr(action, 1, {}) = ", begin.chars().count()))
+                .push_bind(begin.clone()),
+        };
+    }
+    if !actions.is_empty() {
+        select.push(")");
+    }
+}
+
+/// By the path, which is all that a record has of it; behind `/apis/` wherever it stands, for a pattern counts no slashes: rather one
+/// record too many. The name of a namespace has no character that is more than itself in a pattern.
+fn push_namespace(select: &mut sqlx::QueryBuilder<Db>, namespace: Option<&str>) {
+    let Some(name) = namespace else { return };
+    let below = [
+        format!("/api/v1/namespaces/{name}/%"),
+        format!("/api/v1/watch/namespaces/{name}/%"),
+        format!("/apis/%/namespaces/{name}/%"),
+    ];
+    // The namespace itself is in it, as RBAC has it.
+    select
+        .push(" AND (target = ")
+        .push_bind(format!("/api/v1/namespaces/{name}"));
+    for pattern in below {
+        select.push(" OR target LIKE ").push_bind(pattern);
+    }
+    select.push(")");
+}
+
 /// The last record that one page looks at, in the order of the query; None = it looks at all that there are.
 async fn edge(connection: &mut Connection, query: &AuditQuery) -> Result<Option<i64>> {
     let indexed = [
@@ -69,6 +105,8 @@ async fn edge(connection: &mut Connection, query: &AuditQuery) -> Result<Option<
         query.actor.is_some(),
         query.cluster.is_some(),
         query.verdict.is_some(),
+        !query.actions.is_empty(),
+        query.namespace.is_some(),
         query.request.is_some(),
         query.since.is_some(),
         query.until.is_some(),
@@ -174,6 +212,8 @@ impl Database {
             }
         }
         push_verdict(&mut select, query);
+        push_actions(&mut select, &query.actions);
+        push_namespace(&mut select, query.namespace.as_deref());
         if let Some(request) = &query.request {
             select
                 .push(" AND request_id = ")

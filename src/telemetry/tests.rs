@@ -1,0 +1,56 @@
+use super::*;
+
+mod alerts;
+
+#[test]
+fn the_clients_word_of_errors_is_heard_where_it_is_asked_for() {
+    let directives = |asked: &str| -> Vec<String> {
+        let filter = filter_of(asked).unwrap().to_string();
+        let mut all: Vec<String> = filter.split(',').map(str::to_owned).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(directives("info"), ["info", QUIET, QUIET_TLS, QUIET_SQL]);
+    let named = "kube_client::client::builder=debug";
+    assert_eq!(directives(named), [named, QUIET_TLS, QUIET_SQL]);
+    let named = "rustls_platform_verifier=debug";
+    assert_eq!(directives(named), [QUIET, named, QUIET_SQL]);
+}
+
+/// An alert by `increase` did not see the first of them.
+#[test]
+fn what_alerts_count_is_there_before_the_first_time() {
+    let metrics = HubMetrics::begun();
+    metrics.notices_begin("slack");
+    let text = metrics.text(&Lines::default()).unwrap();
+    for series in [
+        "refusals_total{rule=\"Connections\"}",
+        "heals_refused_total{reason=\"id\"}",
+        "heals_refused_total{reason=\"ahead\"}",
+        "heals_refused_total{reason=\"class\"}",
+        "heals_refused_total{reason=\"room\"}",
+        "notices_total{sink=\"slack\",outcome=\"dropped\"}",
+        "notices_total{sink=\"slack\",outcome=\"failed\"}",
+        "notices_total{sink=\"slack\",outcome=\"delivered\"}",
+    ] {
+        let line = format!("linesman_hub_{series} 0\n");
+        assert!(text.contains(&line), "{series} in {text}");
+    }
+}
+
+#[test]
+fn a_misspelt_level_is_refused() {
+    for (asked, strange) in [
+        ("debugg", "debugg"),
+        ("info,debugg", "debugg"),
+        ("hyper", "hyper"),
+        ("linesman::agent=debugg", "linesman::agent=debugg"),
+        ("no such = filter", "no such = filter"),
+    ] {
+        let refused = filter_of(asked).map(|filter| filter.to_string());
+        assert_eq!(refused, Err(NoFilter(strange.to_owned())), "{asked}");
+    }
+    for asked in ["", "WARN", "info,linesman::hub=debug", "linesman::hub"] {
+        assert!(filter_of(asked).is_ok(), "{asked}");
+    }
+}
