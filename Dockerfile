@@ -1,6 +1,6 @@
 # Two images from one binary.
 #   docker build --target agent -t linesman-agent .    what runs in a cluster
-#   docker build --target hub   -t linesman-hub .      the hub; its built-in Git server runs the system's git
+#   docker build --target hub   -t linesman-hub .      the hub; its built-in Git server runs the system's git, and backups take its sqlite3
 # Without Docker, into a local lab: make image
 
 FROM rust:1.95-slim-bookworm AS build
@@ -17,7 +17,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
 
 FROM debian:12-slim AS system
 RUN apt-get update \
- && apt-get install -y --no-install-recommends ca-certificates git \
+ && apt-get install -y --no-install-recommends ca-certificates git sqlite3 \
  && rm -rf /var/lib/apt/lists/*
 
 FROM scratch AS agent

@@ -28,7 +28,7 @@ check: ## Format, lints and unit tests (and cargo-deny, cargo-machete where they
 bench: ## kubectl through the hub, the line beside its peers, make try: measured, and written into docs/benchmarks.md (an hour)
 	@tests/run bench
 
-large: ## What the acceptance wants at full size, in one process (an hour): 16 × 1 GiB echoed, a clone of 500 MB, ten minutes of silence and of streams (LINESMAN_LARGE_MINUTES=10) over a line that breaks, a hub killed a thousand times and one with 10,000 clusters; prints figures
+large: ## What is too large for every run, at full size, in one process (an hour): 16 × 1 GiB echoed, a clone of 500 MB, ten minutes of silence and of streams (LINESMAN_LARGE_MINUTES=10) over a line that breaks, a hub killed a thousand times and one with 10,000 clusters; prints figures
 	@tests/run large
 
 soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches on a lab: nothing stuck, wrong or growing

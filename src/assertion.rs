@@ -33,7 +33,7 @@ pub struct Claims {
     /// Who asked, where the request goes as someone else (RFC 8693 4.1). Rights come from `sub` and `grp` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub act: Option<Actor>,
-    /// The request id; a request sent once more on a new line appends `.1`.
+    /// The request id; each further try of the same request appends its number, `.1`, `.2` and so on.
     pub jti: String,
     /// The epoch of the line it travels on.
     pub epoch: u64,

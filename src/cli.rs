@@ -26,6 +26,7 @@ mod line;
 mod login;
 mod logout;
 mod manifests;
+mod moment;
 mod notice;
 mod once;
 mod output;
@@ -54,7 +55,7 @@ const LEFT: Duration = Duration::from_secs(5);
 const EXAMPLES: &str = "\
 Adopt a cluster:
   linesman login https://hub.example.org:8443 --token-file admin.token --ca ca.crt
-  linesman cluster add eu1 > adopt.yaml
+  linesman cluster add eu1 --file adopt.yaml
   kubectl apply -f adopt.yaml
   linesman cluster wait eu1
 

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 pub use access::GrantFilter;
 pub use audit::{AuditFilter, AuditPlace};
 use call::Call;
-pub use calls::WantedBundle;
+pub use calls::{HealFilter, WantedBundle};
 pub use diagnose::{Cause, cause};
 pub use error::Error;
 pub use https::{address, http, query_pairs, roots};

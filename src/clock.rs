@@ -100,6 +100,15 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// A new id: UUIDv7, which is of this time and random.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one owner of the wall clock and of randomness"
+)]
+pub fn id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
 /// A random number in 0..1.
 pub fn unit() -> f64 {
     f64::from(u32::from_le_bytes(random())) / f64::from(u32::MAX)

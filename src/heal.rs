@@ -87,7 +87,7 @@ pub const CLASSES: [&str; 61] = [
 ];
 
 /// Every action of a step; held against the agent's in the same way.
-pub const STEPS: [&str; 30] = [
+pub const STEPS: [&str; 31] = [
     "alarm",
     "apply",
     "commit",
@@ -117,6 +117,7 @@ pub const STEPS: [&str; 30] = [
     "start",
     "terminate",
     "unpin",
+    "waits",
     "write-key",
 ];
 
@@ -133,13 +134,13 @@ pub fn class(name: &str) -> &'static str {
     known(&CLASSES, name)
 }
 
-/// The label of what mended it: the last step that had an outcome other than an error, else the last one.
+/// The label of what mended it: the last step that had an outcome other than an error, else the last one that is no word on the proof.
 pub fn step(heal: &HealRecord) -> &'static str {
     let good = |outcome: &str| matches!(outcome, "ok" | "nothing to change");
     let mut done = heal.steps.iter().rev();
     let step = done
         .find(|s| good(&s.outcome))
-        .or_else(|| heal.steps.last());
+        .or_else(|| heal.steps.iter().rfind(|s| s.action != "waits"));
     step.map_or(NONE, |s| known(&STEPS, &s.action))
 }
 
@@ -154,7 +155,7 @@ pub fn commit_of(step: &HealStep) -> Option<&str> {
 pub fn acts(step: &HealStep) -> bool {
     !matches!(
         step.action.as_str(),
-        "nudge" | "retry" | "report" | "alarm" | COMMIT
+        "nudge" | "retry" | "report" | "alarm" | "waits" | COMMIT
     )
 }
 
@@ -252,6 +253,7 @@ mod tests {
             (&[][..], "none"),
             (&[("apply", "ok"), ("nudge", "timed out")], "apply"),
             (&[("apply", "timed out")], "apply"),
+            (&[("apply", "timed out"), ("waits", "available")], "apply"),
             (&[("create", "timed out"), ("apply", "ok")], "apply"),
             (&[("a peer's word", "ok")], "other"),
         ] {
@@ -287,7 +289,7 @@ mod tests {
             Some(at("00:00:20")),
             "the clock was set back in between"
         );
-        for action in ["nudge", "retry", "report", "alarm", COMMIT] {
+        for action in ["nudge", "retry", "report", "alarm", "waits", COMMIT] {
             assert_eq!(dated(&[(action, late)]), None, "{action}");
             let both = dated(&[("create", early), (action, late)]);
             assert_eq!(both, Some(at("00:00:10")), "{action}");

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use crate::telemetry::chain_of;
 use crate::tunnel::session::UNREAD_LONG;
 use crate::wire::api::HubRef;
 
@@ -145,6 +146,8 @@ pub struct AuditConfig {
     pub commands: audit::Commands,
     pub retention: audit::retain::Retention,
     pub sinks: Vec<audit::sink::Sink>,
+    /// Whether the hub's own starts and stops are recorded, as `linesman hub` has it.
+    pub lives: bool,
 }
 
 /// Sockets that the caller bound.
@@ -239,38 +242,4 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
 /// Without NUL, which PostgreSQL's texts cannot hold.
 pub(crate) fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
-}
-
-/// An error with its causes on one line.
-pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let said = cause.to_string();
-        // Some errors end with their cause's own words.
-        if !text.ends_with(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        next = cause.source();
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_an_error_ends_with_is_not_said_again_as_its_cause() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("read it: {0}")]
-        struct Twice(#[source] std::fmt::Error);
-        #[derive(Debug, thiserror::Error)]
-        #[error("begin")]
-        struct Begin(#[source] Twice);
-        let cause = std::fmt::Error;
-        let expected = format!("begin: read it: {cause}");
-        assert_eq!(chain_of(&Begin(Twice(cause))), expected);
-    }
 }

@@ -9,7 +9,7 @@
 //! - [`tunnel`]: streams on the line, for both ends; [`tunnel::session`] is P.
 //! - [`wire`] (P): what agent and hub say to each other.
 //! - [`bundle`] (P): an engine version's install objects in normal form, named by their digest.
-//! - [`manifests`] (P): the YAML that a cluster owner applies.
+//! - [`manifests`] (P): the YAML that a cluster owner applies, and that of a hub in Kubernetes.
 //! - [`kubeapi`] (P), [`assertion`] (P): what hub and agent must agree on about a Kubernetes request.
 //! - [`trust`] (P): what makes an agent believe that a hub is its hub.
 //! - [`heal`] (P): what both ends count of heals.

@@ -1,4 +1,4 @@
-//! The YAML that a cluster's owner applies: namespace first, Deployment last, from the constants the code uses.
+//! The YAML that a cluster's owner applies: namespace first, Deployment last, from the constants the code uses. [`hub`] has the hub's own.
 //!
 //! Applying it twice changes nothing but the join token, which the agent drops again within seconds. Fields that
 //! the agent keeps itself (the rules of [`LINE_SUBJECTS`]) are absent here, so that `kubectl apply` leaves them alone.
@@ -10,6 +10,7 @@ use crate::yaml;
 
 pub mod bypass;
 pub mod copy;
+pub mod hub;
 pub mod proxy;
 mod rbac;
 pub mod scope;
@@ -99,7 +100,7 @@ pub fn parse_hub_key_lines(text: &str) -> Vec<HubKey> {
 /// The objects, in the order in which they are to be applied.
 pub fn adoption(values: &AdoptionValues) -> Vec<Value> {
     let mut objects = vec![
-        namespace(),
+        restricted(NAMESPACE),
         resource_quota(),
         service_account(AGENT, &values.image_pull_secret),
         service_account(LINE_ACCOUNT, ""),
@@ -137,12 +138,13 @@ fn metadata(name: &str) -> Value {
     json!({"name": name, "namespace": NAMESPACE, "labels": labels()})
 }
 
-fn namespace() -> Value {
+/// A namespace whose Pods have to meet Pod Security `restricted`.
+fn restricted(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
-            "name": NAMESPACE,
+            "name": name,
             "labels": {
                 "app.kubernetes.io/part-of": "linesman",
                 "pod-security.kubernetes.io/enforce": "restricted",

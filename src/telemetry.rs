@@ -45,7 +45,7 @@ pub fn init(filter: &str, json: bool, colour: bool) -> Result<(), NoFilter> {
 }
 
 /// What is asked for; the client's word of errors comes only where it is asked for by name.
-fn filter_of(asked: &str) -> Result<EnvFilter, NoFilter> {
+pub(crate) fn filter_of(asked: &str) -> Result<EnvFilter, NoFilter> {
     // A word alone would be taken for a target, and a misspelt level would silence all others.
     let level = |word: &str| LEVELS.contains(&word.to_ascii_lowercase().as_str());
     let mut words = asked.split(',').map(str::trim).filter(|w| !w.is_empty());
@@ -279,6 +279,22 @@ impl HubMetrics {
         prometheus_client::encoding::text::encode(&mut text, &all)?;
         Ok(text)
     }
+}
+
+/// An error with its causes on one line.
+pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        // Some errors end with their cause's own words.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        next = cause.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -155,6 +155,8 @@ pub struct Ended {
     pub retry_after: Option<Duration>,
     /// True where the peer said GOAWAY.
     pub by_peer: bool,
+    /// For how long nothing had been heard of the peer, where that is why it ended; else 0.
+    pub silence: Duration,
 }
 
 /// Fires when the stream can no longer end well: RST or loss of the line.

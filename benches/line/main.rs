@@ -10,6 +10,8 @@
 //! ```text
 //! line [--runs N] [--seconds N] [--peers DIRECTORY] [--out DIRECTORY] [CASE]...
 //! ```
+//!
+//! It ends with 1 where the line is beyond a bar of the acceptance (`bar`) or got stuck in a run, with all that was measured written.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,6 +23,7 @@
 )]
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 mod bar;
 mod cases;
@@ -53,7 +56,7 @@ pub(crate) struct Options {
     pub(crate) cases: Vec<String>,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     let mut options = Options {
         runs: 5,
@@ -64,7 +67,10 @@ fn main() {
     };
     while let Some(word) = words.next() {
         match word.as_str() {
-            "end" => return end::run(&words.collect::<Vec<_>>()),
+            "end" => {
+                end::run(&words.collect::<Vec<_>>());
+                return ExitCode::SUCCESS;
+            }
             "--runs" => options.runs = words.next().unwrap().parse().unwrap(),
             "--seconds" => options.seconds = words.next().unwrap().parse().unwrap(),
             "--peers" => options.peers = Some(words.next().unwrap().into()),
@@ -72,5 +78,9 @@ fn main() {
             _ => options.cases.push(word),
         }
     }
-    suite::run(&options);
+    if suite::run(&options) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

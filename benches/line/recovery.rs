@@ -36,7 +36,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 pub(crate) async fn end(side: &str, address: &str, directory: &Path) {
     let data = data(directory);
     match side {
-        "hub" => hub(address, &data).await,
+        "hub" => Box::pin(hub(address, &data)).await,
         "agent" => agents::run(&data, address).await,
         "api" => api::run(address).await,
         "user" => users::run(&data).await,

@@ -120,9 +120,34 @@ impl Outcome {
         let values = self.values(kind, figure);
         values.get(values.len() / 2).copied()
     }
+
+    /// Runs of that kind, and how many of them got stuck.
+    pub(crate) fn stuck(&self, kind: Kind) -> (usize, usize) {
+        let runs: Vec<_> = self.runs.iter().filter(|(k, _)| *k == kind).collect();
+        let stuck = runs.iter().filter(|(_, figures)| figures.is_none());
+        (runs.len(), stuck.count())
+    }
+
+    /// Whether the line misses a bar that this figure has. One that got stuck in a run holds none, whatever the others gave.
+    pub(crate) fn misses(&self, figure: &str) -> bool {
+        let (_, stuck) = self.stuck(Kind::Line);
+        let median = |kind| self.median(kind, figure);
+        let mut bars = self.case.bars.iter().filter(|bar| bar.figure == figure);
+        bars.any(|bar| {
+            let line = median(Kind::Line);
+            stuck > 0 || line.is_some_and(|line| bar.is_missed(line, median))
+        })
+    }
+
+    /// Whether the line got through all runs, and is within all bars.
+    fn is_met(&self) -> bool {
+        let (_, stuck) = self.stuck(Kind::Line);
+        stuck == 0 && !self.case.bars.iter().any(|bar| self.misses(bar.figure))
+    }
 }
 
-pub(crate) fn run(options: &Options) {
+/// Says whether the line has met all that was measured.
+pub(crate) fn run(options: &Options) -> bool {
     std::fs::create_dir_all(&options.out).unwrap();
     certificate(&options.out);
     let wanted = |case: &Case| {
@@ -165,6 +190,11 @@ pub(crate) fn run(options: &Options) {
         outcomes.push(outcome);
     }
     table::write(options, &outcomes);
+    let missed: Vec<_> = outcomes.iter().filter(|o| !o.is_met()).collect();
+    for Outcome { case, .. } in &missed {
+        eprintln!("{}: the line is beyond a bar, or got stuck", case.name);
+    }
+    missed.is_empty()
 }
 
 /// One measurement: both processes, from the start of the one that listens to the hub's result.

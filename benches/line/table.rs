@@ -19,9 +19,7 @@ pub(crate) fn rows(outcome: &Outcome) -> String {
         let bars: Vec<_> = case.bars.iter().filter(|b| b.figure == *figure).collect();
         let words: Vec<_> = bars.iter().map(|bar| bar.words()).collect();
         write!(text, "| {name} | {} | {figure} |", words.join(", ")).unwrap();
-        let median = |kind| outcome.median(kind, figure);
-        let missed = median(Kind::Line)
-            .is_some_and(|line| bars.iter().any(|bar| bar.is_missed(line, median)));
+        let missed = outcome.misses(figure);
         for kind in Kind::ALL {
             let cell = cell(outcome, kind, figure);
             if missed && kind == Kind::Line {
@@ -36,8 +34,7 @@ pub(crate) fn rows(outcome: &Outcome) -> String {
 }
 
 fn cell(outcome: &Outcome, kind: Kind, figure: &str) -> String {
-    let runs: Vec<_> = outcome.runs.iter().filter(|(k, _)| *k == kind).collect();
-    let stuck = runs.iter().filter(|(_, figures)| figures.is_none()).count();
+    let (runs, stuck) = outcome.stuck(kind);
     let values = outcome.values(kind, figure);
     let Some(median) = outcome.median(kind, figure) else {
         return if stuck > 0 {
@@ -49,7 +46,7 @@ fn cell(outcome: &Outcome, kind: Kind, figure: &str) -> String {
     let (least, most) = (values[0], values[values.len() - 1]);
     let mut text = format!("{} ({}–{})", number(median), number(least), number(most));
     if stuck > 0 {
-        write!(text, ", stuck {stuck} of {}", runs.len()).unwrap();
+        write!(text, ", stuck {stuck} of {runs}").unwrap();
     }
     text
 }

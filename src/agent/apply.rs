@@ -9,9 +9,10 @@ use kube::api::{
     Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
 };
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::engine::argocd::{KNOWN_HOSTS, PROBED_AT, REFRESH, REFRESH_SET};
+use super::calls::{AtMost, CALL, Refused, lacks_right};
+use super::engine::argocd::{KEYRING, KNOWN_HOSTS, PROBED_AT, REFRESH, REFRESH_SET, signers};
 use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
 use super::observe::{View, api, resource};
@@ -40,10 +41,9 @@ mod shield;
 
 use forms::{immutable, of_seen, replaceable, replacement};
 use refused::failed;
-pub(super) use refused::{AtMost, Refused, lacks_right};
 
-/// For one call of the API server's.
-pub(super) const CALL: Duration = Duration::from_secs(15);
+/// For what is deleted to be made anew.
+const GOING: Duration = Duration::from_secs(30);
 /// What steps act on.
 #[derive(Clone, Copy)]
 pub struct Hands<'a> {
@@ -126,7 +126,7 @@ impl Hands<'_> {
             }
         };
         let outcome = result.unwrap_or_else(|error| failed(&error));
-        if outcome == Outcome::Done && id.name == KNOWN_HOSTS {
+        if outcome == Outcome::Done && [KNOWN_HOSTS, KEYRING].contains(&id.name.as_str()) {
             self.remount().await;
         }
         Done {
@@ -138,9 +138,10 @@ impl Hands<'_> {
 
     async fn apply(&self, id: &ObjectId, held: Option<&str>) -> Result<Outcome> {
         if let Some(keys) = self.install.keys_of(id)
-            && self.observed.objects.contains_key(id)
+            && let Some(live) = self.observed.objects.get(id)
         {
-            return self.merge(id, keys, MANAGER).await;
+            let patch = signers::patch(id, keys, &live.fields);
+            return self.merge(id, &patch, MANAGER).await;
         }
         let new = !self.observed.objects.contains_key(id);
         let body = if new {
@@ -224,19 +225,46 @@ impl Hands<'_> {
         let seen = self.observed.objects.get(id).map(AsRef::as_ref);
         let asks = match id.kind {
             Kind::Application => argocd::question(seen, &now),
-            _ => json!({REQUESTED_AT: now}),
+            Kind::ApplicationSet => json!({REFRESH_SET: "true", PROBED_AT: now}),
+            Kind::Namespace
+            | Kind::CustomResourceDefinition
+            | Kind::ClusterRole
+            | Kind::ServiceAccount
+            | Kind::ClusterRoleBinding
+            | Kind::Role
+            | Kind::RoleBinding
+            | Kind::ResourceQuota
+            | Kind::ConfigMap
+            | Kind::Service
+            | Kind::NetworkPolicy
+            | Kind::Secret
+            | Kind::Deployment
+            | Kind::StatefulSet
+            | Kind::GitRepository
+            | Kind::HelmRepository
+            | Kind::OciRepository
+            | Kind::Bucket
+            | Kind::HelmChart
+            | Kind::Kustomization
+            | Kind::HelmRelease
+            | Kind::AppProject
+            | Kind::Receiver
+            | Kind::ImageRepository
+            | Kind::ImageUpdateAutomation
+            | Kind::ValidatingAdmissionPolicy
+            | Kind::ValidatingAdmissionPolicyBinding => json!({REQUESTED_AT: now}),
         };
         let patch = json!({"metadata": {"annotations": asks}});
         if self.install.wanted.contains_key(id) {
             return self.merge(id, &patch, MANAGER).await;
         }
         // One of the catalog's is not part of what is observed of the install; an Application carries no time of ours.
-        let patch = match id.kind {
-            Kind::Application => json!({"metadata": {"annotations": {REFRESH: "normal"}}}),
-            Kind::ApplicationSet => {
-                json!({"metadata": {"annotations": {REFRESH_SET: "true", PROBED_AT: now}}})
-            }
-            _ => patch,
+        let patch = if id.kind == Kind::Application {
+            let child = self.observed.children.get(id);
+            let how = argocd::look(child.is_some_and(argocd::is_unsigned));
+            json!({"metadata": {"annotations": {REFRESH: how}}})
+        } else {
+            patch
         };
         let call = self
             .api(id)
@@ -376,18 +404,40 @@ impl Hands<'_> {
         let body = self.whole(id, None)?;
         // The new one must not meet what the old one leaves behind, as a Deployment its Pods.
         self.delete(id, uid, PropagationPolicy::Foreground).await?;
-        for _ in 0..60 {
-            let there = self.api(id).get_opt(&id.name).await_at_most(CALL).await?;
-            if there.is_none() {
-                self.send(id, &body)
-                    .await
-                    .with_context(|| format!("apply {id}"))?;
+        let mut unseen = None;
+        let free = timeout(GOING, self.is_free(id, uid, &mut unseen)).await;
+        match free {
+            Ok(true) => {
+                let sent = self.send(id, &body).await;
+                sent.with_context(|| format!("apply {id}"))?;
                 self.keep(id).await;
-                return Ok(Outcome::Done);
+                Ok(Outcome::Done)
             }
+            // Who makes it again as it was is not fought without an end.
+            Ok(false) => Err(anyhow!("somebody else has made {id} anew meanwhile")),
+            Err(_) => Err(match unseen {
+                Some(refused) => anyhow!(refused).context(format!("look whether {id} is gone")),
+                None => anyhow!("{id} is still being deleted after {} s", GOING.as_secs()),
+            }),
+        }
+    }
+
+    /// Waits until the object of this UID is gone: true = nobody has its name, false = another one has. A look that fails is made again,
+    /// for what was deleted is to come back; why the last one did is in `unseen`.
+    async fn is_free(&self, id: &ObjectId, uid: &str, unseen: &mut Option<Refused>) -> bool {
+        loop {
+            let look = self.api(id).get_opt(&id.name).await_at_most(CALL).await;
+            *unseen = match look {
+                Ok(None) => return true,
+                Ok(Some(live)) if live.metadata.uid.as_deref() != Some(uid) => {
+                    self.learn(id, live);
+                    return false;
+                }
+                Ok(Some(_)) => None,
+                Err(refused) => Some(refused),
+            };
             sleep(Duration::from_millis(500)).await;
         }
-        Err(anyhow!("{id} is still being deleted after 30 s"))
     }
 
     fn api(&self, id: &ObjectId) -> Api<DynamicObject> {

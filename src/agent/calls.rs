@@ -19,9 +19,11 @@ use tower::{BoxError, Layer, Service};
 use super::plan::server::{Call, Calls as Tally, Gate};
 use crate::clock;
 
+mod refused;
 mod timely;
 mod watches;
 
+pub(super) use refused::{AtMost, CALL, Refused, lacks_right};
 pub(super) use timely::LIMIT;
 use timely::{Late, Timely};
 pub(super) use watches::{named, object, watched};

@@ -70,7 +70,8 @@ pub struct Traits {
     pub answers_with: &'static [&'static str],
     /// Where source and sync object say what they follow.
     pub follows: [&'static str; 2],
-    /// The controllers that no root is asked of and that only people's objects are of: each with the kind that it is asked with.
+    /// The controllers that are asked with neither a root nor a canary that is asked as a root is: each with the kind that it is asked
+    /// with. Of Flux these are people's objects, of Argo CD one of ours.
     pub witnesses: &'static [(Kind, &'static str)],
 }
 
@@ -186,17 +187,27 @@ pub fn extras(site: &Site) -> Vec<ObjectId> {
         ],
         EngineKind::Argocd => &[
             (Kind::ConfigMap, argocd::KNOWN_HOSTS),
+            (Kind::ConfigMap, argocd::KEYRING),
             (Kind::Secret, argocd::SESSION),
             (Kind::Secret, argocd::REDIS),
             (Kind::Secret, argocd::REPOSITORY),
             (Kind::AppProject, argocd::PROJECT),
             (Kind::Application, argocd::ROOT),
+            (Kind::ApplicationSet, argocd::CANARY),
         ],
     };
     let rights = (Kind::RoleBinding, manifests::ENGINE_ROLE);
     let all = own.iter().copied().chain([rights]);
     all.map(|(kind, name)| ObjectId::new(kind, &site.namespace, name))
         .collect()
+}
+
+/// What a controller that no root is of is asked with, where the install has that controller.
+pub fn canary(kind: EngineKind, namespace: &str) -> ObjectId {
+    match kind {
+        EngineKind::Flux => flux::canary(namespace),
+        EngineKind::Argocd => argocd::canary(namespace),
+    }
 }
 
 /// Where an install object lives; none for what is no kind of an install.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -12,12 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::agent::Desired;
+use crate::agent::engine::argocd::{self, signers};
 use crate::lifetime::hearts::Heart;
 use crate::manifests;
 use crate::wire::api::{EngineKind, Via};
 use crate::wire::id::Digest;
 use crate::wire::report::{
     BUNDLES_IN_FORCE, ENGINE_IN_FORCE, Facts, GIT_IN_FORCE, PATHS_IN_FORCE, REPLACES_ENGINES,
+    VERIFIES,
 };
 
 const EVERY: Duration = Duration::from_mins(1);
@@ -40,6 +43,8 @@ pub struct Sources {
     pub owner: BTreeMap<String, String>,
     pub agent_version: String,
     pub setup: Option<Setup>,
+    /// Whether the engine was told to look at no signature.
+    pub unverified: Option<bool>,
 }
 
 /// What is in force; none = nothing is installed yet.
@@ -52,6 +57,10 @@ pub struct Setup {
     pub paths: Vec<(EngineKind, String)>,
     /// The engine's way to the Git host.
     pub git: Via,
+    /// Where it lives.
+    pub namespace: String,
+    /// Whether its version can verify who signed a commit.
+    pub verifies: bool,
 }
 
 impl Setup {
@@ -71,6 +80,8 @@ impl Setup {
             bundles: bundles.cloned().collect(),
             paths: [Some(follows), before].into_iter().flatten().collect(),
             git: desired.assignment.catalog.via,
+            namespace: install.bundle.namespace.clone(),
+            verifies: engine != EngineKind::Argocd || signers::knows(&install.bundle),
         }
     }
 }
@@ -104,8 +115,13 @@ pub fn summarize(sources: &Sources) -> Facts {
         bundles,
         paths,
         git,
+        namespace: _,
+        verifies,
     }) = &sources.setup
     {
+        if *verifies && sources.unverified == Some(false) {
+            set(VERIFIES, "true".to_owned());
+        }
         let paths = paths.iter().map(|(kind, path)| format!("{kind}={path}"));
         set(PATHS_IN_FORCE, paths.collect::<Vec<_>>().join(","));
         let bundles: Vec<&str> = bundles.iter().map(Digest::as_str).collect();
@@ -199,12 +215,13 @@ fn clip(value: &str) -> String {
 
 /// Reads all sources; one that fails leaves its facts out.
 pub async fn collect(kube: &kube::Client, namespace: &str, setup: Option<Setup>) -> Facts {
-    let (version, incarnation, nodes, openshift, owner) = tokio::join!(
+    let (version, incarnation, nodes, openshift, owner, unverified) = tokio::join!(
         kube.apiserver_version(),
         incarnation(kube),
         nodes(kube),
         openshift(kube),
         owner(kube, namespace),
+        unverified(kube, setup.as_ref()),
     );
     summarize(&Sources {
         version: found("version", version.map_err(Into::into))
@@ -215,6 +232,7 @@ pub async fn collect(kube: &kube::Client, namespace: &str, setup: Option<Setup>)
         owner: found("owner", owner).unwrap_or_default(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         setup,
+        unverified: found("verification", unverified),
     })
 }
 
@@ -289,6 +307,19 @@ async fn openshift(kube: &kube::Client) -> Result<Option<String>> {
             .map(str::to_owned)
     };
     Ok(version.and_then(desired))
+}
+
+/// Whether Argo CD's controller was told to look at no signature; one that is not there applies nothing.
+async fn unverified(kube: &kube::Client, setup: Option<&Setup>) -> Result<bool> {
+    let Some(setup) = setup.filter(|setup| setup.engine == EngineKind::Argocd) else {
+        return Ok(false);
+    };
+    let [_, (_, name)] = argocd::TRAITS.controllers;
+    let api = Api::<StatefulSet>::namespaced(kube.clone(), &setup.namespace);
+    let live = api.get_opt(name).await;
+    let live = live.with_context(|| format!("read StatefulSet {name}"))?;
+    let live = serde_json::to_value(live).context("read its environment")?;
+    Ok(signers::is_off(&live))
 }
 
 async fn owner(kube: &kube::Client, namespace: &str) -> Result<BTreeMap<String, String>> {

@@ -1,8 +1,8 @@
 //! Lease `linesman-agent`: of two replicas one acts, the other waits.
 //!
 //! The leader renews every 5 s for 15 s. It gives up only when it sees another holder: while the API server
-//! cannot be reached nobody can take the Lease, and nobody can act. One that was stopped for a while cannot know that another
-//! leads by now: [`Term`] says how long nobody else may, and whoever mends has a client that asks it before each write.
+//! cannot be reached nobody can take the Lease, and nobody can act. One that was stopped for a while, or whose node slept, cannot know
+//! that another leads by now: [`Term`] says how long nobody else may, and whoever mends has a client that asks it before each write.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -24,6 +24,7 @@ use tower::{BoxError, service_fn};
 use tracing::{info, warn};
 
 use super::calls;
+use crate::clock;
 use crate::lifetime::hearts::{Heart, Wait};
 use crate::manifests;
 
@@ -40,15 +41,40 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// In the last second of [`DURATION`] nothing new is begun.
 const TERM: Duration = Duration::from_secs(14);
 
-/// For how long nobody else may lead, by our own clock: the Lease's duration from before its last renewal was sent. Nobody
+/// For how long nobody else may lead, by our own clocks: the Lease's duration from before its last renewal was sent. Nobody
 /// saw that renewal earlier.
 #[derive(Clone, Debug)]
-pub struct Term(watch::Receiver<Option<Instant>>);
+pub struct Term(watch::Receiver<Option<Moment>>);
+
+/// By both clocks of the node: the one that timers go by stands still while the node sleeps, that of its boot goes on. None where it
+/// cannot be read.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at: Instant,
+    up: Option<Duration>,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            up: clock::boot().map(|boot| boot.up),
+        }
+    }
+
+    /// How much later `other` is, by the clock that went further.
+    fn until(self, other: Self) -> Duration {
+        let awake = other.at.duration_since(self.at);
+        let all = self.up.zip(other.up);
+        let all = all.map(|(then, now)| now.saturating_sub(then));
+        all.map_or(awake, |all| all.max(awake))
+    }
+}
 
 impl Term {
     pub fn holds(&self) -> bool {
         let renewed = *self.0.borrow();
-        renewed.is_some_and(|at| at.elapsed() < TERM)
+        renewed.is_some_and(|sent| sent.until(Moment::now()) < TERM)
     }
 
     /// The same client for whoever acts as the leader: a write is not sent once another replica may lead, however long what it
@@ -116,7 +142,7 @@ pub struct Candidate {
     /// As it was written last, by us: what the next renewal is written over, without a look before it.
     own: Option<Lease>,
     /// Out: when the last renewal that went well was sent.
-    renewed: watch::Sender<Option<Instant>>,
+    renewed: watch::Sender<Option<Moment>>,
     /// Out: after the end of [`Self::keep`], whether it names this replica no more.
     let_go: watch::Sender<bool>,
 }
@@ -232,7 +258,7 @@ impl Candidate {
         let look = timeout(DEADLINE, self.api.get_opt(manifests::AGENT));
         let Some(lease) = look.await.context("lease: no answer in 5 s")?? else {
             let fresh = self.written(Lease::default());
-            let sent = Instant::now();
+            let sent = Moment::now();
             let params = PostParams::default();
             let create = timeout(DEADLINE, self.api.create(&params, &fresh));
             return match create.await.context("lease: no answer in 5 s")? {
@@ -264,7 +290,7 @@ impl Candidate {
     /// `false` where it is not as given any more.
     async fn write(&mut self, lease: Lease) -> Result<bool> {
         let lease = self.written(lease);
-        let sent = Instant::now();
+        let sent = Moment::now();
         let params = PostParams::default();
         let write = timeout(
             DEADLINE,
@@ -282,7 +308,7 @@ impl Candidate {
     }
 
     fn written(&self, mut lease: Lease) -> Lease {
-        let now = MicroTime(Timestamp::now());
+        let now = stamp();
         lease.metadata.name = Some(manifests::AGENT.to_owned());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         if spec.holder_identity.as_deref() != Some(&self.holder) {
@@ -330,7 +356,7 @@ impl Candidate {
             spec.lease_duration_seconds = Some(1);
         } else {
             // From now on, should it never come.
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            spec.renew_time = Some(stamp());
             spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
         }
         let params = PostParams::default();
@@ -344,6 +370,12 @@ impl Candidate {
             .context("write lease")?;
         Ok(())
     }
+}
+
+/// Now, as people and other replicas read it in the Lease.
+fn stamp() -> MicroTime {
+    let now = clock::now().unix_timestamp_nanos();
+    MicroTime(Timestamp::from_nanosecond(now).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -203,13 +203,7 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
             }
         })
         .collect();
-    let pods = ApiResource {
-        group: String::new(),
-        version: "v1".to_owned(),
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        plural: "pods".to_owned(),
-    };
+    let pods = served(("", "v1"), "Pod", "pods");
     scopes.extend(children_of(kube, install));
     scopes.extend(install.witnesses().map(|kind| {
         let all = match install.traits.kind {
@@ -234,13 +228,7 @@ fn scopes_of(kube: &kube::Client, install: &Install, extent: Extent) -> Vec<Scop
 
 /// Listed now and then, for faults that do not stop the engine.
 fn leases(kube: &kube::Client, install: &Install) -> Scope {
-    let leases = ApiResource {
-        group: "coordination.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "coordination.k8s.io/v1".to_owned(),
-        kind: "Lease".to_owned(),
-        plural: "leases".to_owned(),
-    };
+    let leases = served(("coordination.k8s.io", "v1"), "Lease", "leases");
     let leases = Api::namespaced_with(kube.clone(), &install.namespace, &leases);
     Scope::of(What::Leases, leases, install)
 }
@@ -289,13 +277,12 @@ pub fn api(kube: &kube::Client, kind: Kind, namespace: &str) -> Api<DynamicObjec
 
 pub fn resource(kind: Kind) -> ApiResource {
     let (group, version, plural) = kind.resource();
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: kind.api_version(),
-        kind: kind.as_str().to_owned(),
-        plural: plural.to_owned(),
-    }
+    served((group, version), kind.as_str(), plural)
+}
+
+/// How objects are asked for that are served like this; the core group has no name.
+pub fn served((group, version): (&str, &str), kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 /// Only what we want travels: one object by its name, or the install by the label that all of it carries.

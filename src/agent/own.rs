@@ -17,8 +17,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::apply::lacks_right;
-use super::calls::Calls;
+use super::calls::{Calls, lacks_right};
 use super::engine::{MANAGER, Policy};
 use super::gate::policy;
 use super::lease::Term;
@@ -344,7 +343,7 @@ fn is_rights(kind: Kind) -> bool {
 
 fn opened(finding: &Finding, now: OffsetDateTime) -> HealRecord {
     HealRecord {
-        id: uuid::Uuid::now_v7().to_string(),
+        id: clock::id(),
         class: finding.class.as_str().to_owned(),
         number: finding.class.about().number,
         meaning: finding.class.about().seen.to_owned(),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::apply::{AtMost as _, CALL, Refused};
+use super::calls::{AtMost as _, CALL, Refused};
 use super::engine::{GUARD, MANAGER, Site, is_workload};
 use super::observe::api;
 use super::own::rights::allowed;

@@ -15,9 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::apply::CALL;
 use super::caller::{self, Call, Caller};
-use super::calls::LIMIT;
+use super::calls::{CALL, LIMIT};
 use super::forward::Subjects;
 use super::link::LinkState;
 use super::{Hint, News, enroll};

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, ensure};
 use base64::Engine as _;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
-use super::apply::{AtMost as _, CALL, Refused};
+use super::calls::{AtMost as _, CALL, Refused};
 use super::engine::MANAGER;
 use super::plan::history::STALE;
 use super::plan::state::Saved;
@@ -147,7 +148,7 @@ impl Saves {
         now: OffsetDateTime,
         first: Option<OffsetDateTime>,
     ) -> Result<BTreeSet<String>> {
-        let objects: Vec<&Value> = saved.iter().map(|one| &one.object).collect();
+        let objects: Vec<&Value> = saved.iter().map(|one| &*one.object).collect();
         let plain = serde_json::to_vec(&objects).context("write the objects")?;
         let packed = bundle::compress(&plain);
         let parts: Vec<&[u8]> = packed.chunks(self.part).collect();
@@ -343,7 +344,7 @@ fn read(maps: &[&ConfigMap]) -> Result<Generation> {
     let tried = dates(tried).context("tried")?;
     let all = objects.into_iter().zip(since.into_iter().zip(tried));
     let saved = all.map(|(object, (since, tried))| Saved {
-        object,
+        object: Arc::new(object),
         // An agent of before says it of all of them together.
         since: since.unwrap_or(taken),
         tried,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tracing::info;
 
-use super::apply::{AtMost as _, CALL, Refused};
+use super::calls::{AtMost as _, CALL, Refused};
 use super::engine::compare::merged;
 use super::engine::{
     GIT_OWNER, GIT_OWNER_NAMESPACE, GUARD, Install, MANAGER, TRACKING, fields, is_git_owned,

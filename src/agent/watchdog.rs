@@ -178,6 +178,8 @@ impl Watchdog {
             if let Ok(changed) = timeout(ALIVE, self.desired.changed()).await {
                 return changed.is_ok();
             }
+            // What nobody took before.
+            self.tell(Vec::new()).await;
         }
     }
 
@@ -343,9 +345,7 @@ impl Watchdog {
                 .map(|_| in_force.as_ref()),
             hands_over: install.change().is_some_and(|c| c.both),
         };
-        let told = self
-            .records
-            .update(&moment, || uuid::Uuid::now_v7().to_string());
+        let told = self.records.update(&moment, clock::id);
         if plan.mode != Mode::Learning {
             let waits = quarantine::waits(now, install, observed);
             self.told_again.extend(self.records.waited(now, &waits));

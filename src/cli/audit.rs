@@ -15,9 +15,8 @@ use super::exit::{Code, Failure};
 use super::output::{Column, Output, counted, emit, list, progress_line, progress_line_anew};
 use super::progress::Ticker;
 use super::session::Replacement;
-use super::{duration, output};
+use super::{moment, output};
 use crate::client::{AuditFilter, AuditPlace, Client};
-use crate::clock;
 use crate::wire::api::AuditView;
 use crate::wire::id::ClusterName;
 
@@ -55,11 +54,11 @@ struct FilterArgs {
     /// Of the request with this id, which stands in its refusal
     #[arg(long, value_name = "ID")]
     request: Option<String>,
-    /// From then on: a length of time ago (2h), or RFC 3339 (2027-01-15T08:00:00Z)
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    /// From then on: a length of time ago (2h), a time of today in UTC (03:12), or RFC 3339 (2027-01-15T08:00:00Z)
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse)]
     since: Option<String>,
     /// Up to then: written as --since
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse)]
     until: Option<String>,
 }
 
@@ -77,20 +76,6 @@ impl FilterArgs {
         };
         asked::backwards(&filter).map_or(Ok(filter), Err)
     }
-}
-
-/// A moment as RFC 3339.
-fn moment(text: &str) -> Result<String, String> {
-    if clock::parse_rfc3339(text).is_some() {
-        return Ok(text.to_owned());
-    }
-    let ago = duration::parse(text)
-        .map_err(|_| format!("'{text}' is neither a length of time such as 2h nor RFC 3339"))?;
-    let ago = time::Duration::try_from(ago).map_err(|e| e.to_string())?;
-    let at = clock::now()
-        .checked_sub(ago)
-        .ok_or_else(|| format!("'{text}' is too long ago"))?;
-    Ok(clock::rfc3339(at))
 }
 
 const LIST: &str = "\

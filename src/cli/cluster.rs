@@ -20,6 +20,7 @@ mod upgrade;
 pub(super) mod wait;
 
 pub(super) use add::Covered;
+pub(super) use list::revision;
 
 use anyhow::Result;
 use clap::ValueEnum;

@@ -178,7 +178,7 @@ impl Connect {
             None => Access {
                 hub,
                 ca,
-                token: session.map(|s| Secret::new(s.token.clone())),
+                token: session.map(|s| s.token.clone()),
                 expires_at: session.and_then(|s| s.expires_at.clone()),
                 token_file: None,
                 renewable: session.is_some_and(|s| renew::is_due(s, clock::now())),
@@ -243,7 +243,7 @@ impl Access {
         }
         let session = renew::renew(&self.hub).await?;
         Ok(Self {
-            token: Some(Secret::new(session.token)),
+            token: Some(session.token),
             expires_at: session.expires_at,
             renewable: false,
             ..self

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::connect::Connect;
 use super::exit::{Code, Failure};
 use super::output::{self, Column, Format, Output, ago, done, list, progress_line};
-use crate::client::Client;
+use super::{cluster, moment};
+use crate::client::{Client, HealFilter};
 use crate::wire::api::{ToldCluster, ToldHeal, ToldHealRecord};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{ConditionType, HealResult, Status};
@@ -34,6 +35,7 @@ docs/faults.md.
 Examples:
   linesman heal list
   linesman heal list --open                      # what is wrong now, in all clusters
+  linesman heal list --since 03:00 --until 03:30 # what began then, today, in UTC
   linesman heal list eu1 --limit 10 -o wide      # with what a person should do";
 
 #[derive(Debug, clap::Args)]
@@ -44,6 +46,12 @@ pub(super) struct ListArgs {
     /// Those alone that are not over: open, or reported and still so
     #[arg(long)]
     open: bool,
+    /// Those that began from then on: a length of time ago (2h), a time of today in UTC (03:12), or RFC 3339
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse)]
+    since: Option<String>,
+    /// Those that began before then: written as --since
+    #[arg(long, value_name = "WHEN", value_parser = moment::parse)]
+    until: Option<String>,
     /// At most this many, the newest; that there are more is said on stderr
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = output::count)]
     limit: usize,
@@ -93,8 +101,8 @@ const COLUMNS: [Column<ToldHeal>; 14] = [
     Column::new("ACTED", |h, _| seconds(h.took.act_ms)),
     Column::new("RESTORED", |h, _| seconds(h.took.restore_ms)),
     Column::wide("WRITER", |h, _| h.heal.writer.clone()),
-    Column::wide("REVISION", |h, _| h.heal.revision.clone()),
-    Column::wide("COMMIT", |h, _| h.heal.commit.clone()),
+    Column::wide("REVISION", |h, _| cluster::revision(Some(&h.heal.revision))),
+    Column::wide("COMMIT", |h, _| cluster::revision(Some(&h.heal.commit))),
     Column::wide("AUTHOR", |h, _| {
         let made = h.author.as_ref();
         made.map(|made| made.author.clone()).unwrap_or_default()
@@ -111,16 +119,25 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
 }
 
 async fn newest(args: &ListArgs) -> Result<()> {
+    let (since, until) = (args.since.as_deref(), args.until.as_deref());
+    if let Some(failure) = moment::backwards(since, until) {
+        return Err(failure.into());
+    }
     let client = args.connect.client().await?;
-    let of = args.cluster.as_ref();
+    let filter = HealFilter {
+        cluster: args.cluster.as_ref(),
+        open: args.open,
+        since,
+        until,
+    };
+    let none = if args.open {
+        "nothing is open"
+    } else {
+        "nothing had to be healed"
+    };
     // One more than is shown tells whether there are more.
     let asked = args.limit.saturating_add(1);
-    let (mut heals, none) = if args.open {
-        let heals = client.heals_not_over(of, asked).await?;
-        (heals, "nothing is open")
-    } else {
-        (client.heals(of, asked).await?, "nothing had to be healed")
-    };
+    let mut heals = client.heals(&filter, asked).await?;
     let more = heals.len() > args.limit;
     heals.truncate(args.limit);
     if args.output.output == Format::Wide {
@@ -153,7 +170,7 @@ async fn named(client: &Client, id: &str) -> Result<ToldHeal> {
     let id = if let Ok(whole) = Uuid::try_parse(id) {
         whole.to_string()
     } else {
-        let heals = client.heals(None, HISTORY).await?;
+        let heals = client.heals(&HealFilter::default(), HISTORY).await?;
         find(&heals, id, HISTORY)?.heal.id.clone()
     };
     Ok(client.heal(&id).await?)

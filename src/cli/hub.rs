@@ -24,6 +24,7 @@ mod banner;
 mod config;
 pub(super) mod database;
 mod grants;
+mod manifests;
 mod notify;
 mod oidc;
 mod requests;
@@ -64,7 +65,7 @@ pub struct Args {
     data: PathBuf,
     #[command(flatten)]
     database: DatabaseArgs,
-    /// The hub's address as clusters and people reach it; without it, `https://` with this machine's address and port
+    /// The hub's address as clusters and people reach it, `https://HOST[:PORT]`; without it, this machine's address and port
     #[arg(long, env = "LINESMAN_URL", value_name = "URL")]
     url: Option<String>,
     /// Where to serve API, line and Kubernetes proxy (HTTPS)
@@ -147,7 +148,7 @@ pub struct Args {
     #[arg(default_value = concat!("linesman-agent:", env!("CARGO_PKG_VERSION")))]
     agent_image: String,
     /// A cluster whose agent has no line, and calls by HTTPS alone, is shown offline when it was silent for this long; 20s at
-    /// least. One whose line ended is 15s later
+    /// least. Where a line ended, the cluster is offline 15s after that, whatever is said here
     #[arg(long, env = "LINESMAN_OFFLINE_AFTER", value_name = "TIME", default_value = "40s", value_parser = offline_after)]
     offline_after: Duration,
     /// How long running requests have to finish when the hub ends; 0 = none. Without it 10s, or 10m among other replicas,
@@ -184,11 +185,13 @@ pub struct Args {
     notify: NotifyArgs,
 }
 
-/// What is done to a hub's data directory.
+/// What is done for a hub, and runs none.
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// Replace the hub's signing key or its own CA, while it runs
     Rotate(rotate::Args),
+    /// Print the hub's own manifests, for a hub that runs in Kubernetes
+    Manifests(Box<manifests::Args>),
 }
 
 impl Args {
@@ -213,8 +216,10 @@ enum GitOverLine {
 }
 
 pub async fn run(mut args: Args) -> Result<()> {
-    if let Some(Verb::Rotate(args)) = args.verb.take() {
-        return rotate::run(args).await;
+    match args.verb.take() {
+        Some(Verb::Rotate(args)) => return rotate::run(args).await,
+        Some(Verb::Manifests(args)) => return manifests::run(*args),
+        None => {}
     }
     let listeners = Listeners {
         https: bind(&mut args.listen, "--listen").await?,
@@ -233,6 +238,11 @@ pub async fn run(mut args: Args) -> Result<()> {
     let (hub, chain) = started.map_err(|error| refused(error, &config.data))?;
     if let Some(warning) = image::without_registry(&config.agent_image) {
         warn!("{warning}; give one that clusters can pull with --agent-image");
+    }
+    // Behind a proxy that is known, another port is what was meant.
+    let direct = config.trusted_proxies.is_empty();
+    if let Some(warning) = address::other_port(&config.url, config.listen).filter(|_| direct) {
+        warn!("{warning}");
     }
     // Clusters do not depend on who reads this.
     // A hub from a backup has no such file, and makes none where an admin's token is in force.
@@ -323,7 +333,7 @@ mod tests {
         );
         let config = parsed(&[
             "--url",
-            "hub.example.org:8443",
+            "https://hub.example.org:8443",
             "--git-url",
             "ssh://git@git.example.org/",
         ]);
@@ -362,6 +372,11 @@ mod tests {
         );
         let low = said("0.0.0.0:443", io::ErrorKind::PermissionDenied);
         assert!(low.next.contains("a port from 1024 on"), "{low:?}");
+    }
+
+    #[test]
+    fn the_hubs_own_starts_and_stops_are_on_record() {
+        assert!(parsed(&[]).audit.lives);
     }
 
     #[test]

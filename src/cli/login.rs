@@ -105,15 +105,16 @@ pub(super) async fn run(args: Args) -> Result<()> {
     session::change(&directory, |sessions| {
         sessions.hubs.insert(hub.clone(), session);
         sessions.current = Some(hub.clone());
-    })?;
+    })
+    .await?;
     progress_line(&format!("logged in to {hub} as {user}{until}"));
     Ok(())
 }
 
 fn of_answer(answer: SessionAnswer, ca: Option<String>) -> Session {
     Session {
-        token: answer.access_token,
-        refresh: Some(answer.refresh_token),
+        token: answer.access_token.into(),
+        refresh: Some(answer.refresh_token.into()),
         ca,
         user: answer.user,
         expires_at: Some(answer.access_expires_at),
@@ -155,7 +156,8 @@ async fn go_on(
         if let Some(session) = sessions.hubs.get_mut(hub) {
             session.ca = Some(ca.to_owned());
         }
-    })?;
+    })
+    .await?;
     let connect = Connect {
         hub: Some(hub.to_owned()),
         ..Connect::default()
@@ -168,7 +170,8 @@ async fn go_on(
     };
     session::change(directory, |sessions| {
         sessions.current = Some(hub.to_owned());
-    })?;
+    })
+    .await?;
     progress_line(&format!(
         "the session of {hub} goes on as {}, with the CA of {}",
         me.user,
@@ -222,7 +225,7 @@ async fn by_token(hub: &str, ca: Option<String>, file: &Path) -> Result<Session>
             _ => e.into(),
         })?;
     Ok(Session {
-        token: token.into_inner(),
+        token,
         refresh: None,
         ca,
         user: me.user,

@@ -39,7 +39,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> Result<()> {
     let directory = session::directory()?;
     let gone: Vec<(String, Session)> = if args.all {
-        let Some(sessions) = session::forget(&directory)? else {
+        let Some(sessions) = session::forget(&directory).await? else {
             progress_line(
                 "what was kept could not be read and is forgotten; at the hubs it ends by itself",
             );
@@ -48,7 +48,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
         sessions.hubs.into_iter().collect()
     } else {
         let hub = named(args.hub.as_deref(), args.flag.as_deref())?;
-        leave(&directory, hub)?.into_iter().collect()
+        leave(&directory, hub).await?.into_iter().collect()
     };
     if gone.is_empty() {
         progress_line("no session was kept");
@@ -58,7 +58,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
     progress_line(&format!("logged out of {}", hubs.join(", ")));
     for (hub, session) in &gone {
         if let Some(refresh) = &session.refresh
-            && let Err(why) = end(hub, session, refresh).await
+            && let Err(why) = end(hub, session, refresh.expose()).await
         {
             progress_line(&format!(
                 "{hub} was not told, its session ends by itself: {why:#}"
@@ -69,7 +69,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
 }
 
 /// Forgets the session of this hub, or of the last login's.
-fn leave(directory: &Path, hub: Option<String>) -> Result<Option<(String, Session)>> {
+async fn leave(directory: &Path, hub: Option<String>) -> Result<Option<(String, Session)>> {
     let mut gone = None;
     session::change(directory, |sessions| {
         let Some(hub) = hub.or_else(|| sessions.current.clone()) else {
@@ -79,7 +79,8 @@ fn leave(directory: &Path, hub: Option<String>) -> Result<Option<(String, Sessio
         if sessions.current.as_ref() == Some(&hub) {
             sessions.current = None;
         }
-    })?;
+    })
+    .await?;
     Ok(gone)
 }
 

@@ -19,7 +19,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The GitOps engine whose installation the roles are for
+    /// The GitOps engine. The roles are for both; with --strict alone it says whose namespace is covered
     #[arg(long, value_enum, default_value = "flux")]
     engine: Engine,
     /// Argo CD's namespace, where it is not to be argocd

@@ -1,6 +1,7 @@
 //! The sessions that `login` keeps: `$XDG_STATE_HOME/linesman/sessions.json` (`~/.local/state` where that is not set), 0600,
 //! replaced whole under a file lock, so that parallel kubectl processes never read half of it.
 
+mod alone;
 pub(super) mod renew;
 
 use std::collections::BTreeMap;
@@ -10,18 +11,27 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::exit::{Code, Failure};
+use super::progress;
+use crate::secret::Secret;
+use alone::{Doing, alone};
 
 /// What a login left: enough to speak to the hub again.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Session {
-    pub token: String,
+    #[serde(serialize_with = "exposed", deserialize_with = "hidden")]
+    pub token: Secret<String>,
     /// Good for the next token, once; a login with an identity provider has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refresh: Option<String>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "exposed",
+        deserialize_with = "hidden_if_any"
+    )]
+    pub refresh: Option<Secret<String>>,
     /// PEM; absent = the system's roots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
@@ -34,12 +44,21 @@ pub(super) struct Session {
     pub ends_at: Option<String>,
 }
 
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
-            .field("user", &self.user)
-            .finish_non_exhaustive()
-    }
+/// The file, which only the user reads, is where a secret has to be seen.
+fn exposed<'a, S: Serializer>(
+    secret: impl Into<Option<&'a Secret<String>>>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    let secret: Option<&Secret<String>> = secret.into();
+    secret.map(Secret::expose).serialize(to)
+}
+
+fn hidden<'de, D: Deserializer<'de>>(from: D) -> Result<Secret<String>, D::Error> {
+    String::deserialize(from).map(Secret::new)
+}
+
+fn hidden_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret<String>>, D::Error> {
+    Ok(Option::deserialize(from)?.map(Secret::<String>::new))
 }
 
 /// All sessions by the hub's address, and the hub that verbs mean when none is named.
@@ -94,16 +113,16 @@ pub(super) fn load(directory: &Path) -> Result<Sessions> {
 }
 
 /// Changes the sessions while no other process does.
-pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Sessions)) -> Result<()> {
-    let _alone = alone(directory)?;
+pub(super) async fn change(directory: &Path, change: impl FnOnce(&mut Sessions)) -> Result<()> {
+    let _alone = changing(directory).await?;
     let mut sessions = load(directory)?;
     change(&mut sessions);
     keep(directory, &sessions)
 }
 
 /// Forgets all sessions while no other process changes them, and gives them; none where the file does not hold any that can be read.
-pub(super) fn forget(directory: &Path) -> Result<Option<Sessions>> {
-    let _alone = alone(directory)?;
+pub(super) async fn forget(directory: &Path) -> Result<Option<Sessions>> {
+    let _alone = changing(directory).await?;
     let sessions = match load(directory) {
         Ok(sessions) => Some(sessions),
         Err(error) if error.is::<Failure>() => None,
@@ -114,15 +133,13 @@ pub(super) fn forget(directory: &Path) -> Result<Option<Sessions>> {
 }
 
 /// A lock on the sessions, until it is dropped.
-fn alone(directory: &Path) -> Result<File> {
+async fn changing(directory: &Path) -> Result<File> {
+    const DOING: Doing = Doing {
+        now: "changes the sessions",
+        long: "been changing the sessions",
+    };
     make_directory(directory)?;
-    let path = directory.join("sessions.lock");
-    let lock = private()
-        .open(&path)
-        .with_context(|| format!("open {}", path.display()))?;
-    lock.lock()
-        .with_context(|| format!("lock {}", path.display()))?;
-    Ok(lock)
+    alone(&directory.join("sessions.lock"), DOING, progress::waits).await
 }
 
 fn keep(directory: &Path, sessions: &Sessions) -> Result<()> {
@@ -240,13 +257,13 @@ mod tests {
         ))
     }
 
-    #[test]
-    fn sessions_are_kept_for_their_user_alone() {
+    #[tokio::test]
+    async fn sessions_are_kept_for_their_user_alone() {
         let directory = scratch("sessions");
         assert_eq!(load(&directory).unwrap(), Sessions::default());
         let session = Session {
-            token: "lmt1.a.b".to_owned(),
-            refresh: None,
+            token: "lmt1.a.b".to_owned().into(),
+            refresh: Some("lmr1.c.d".to_owned().into()),
             ca: None,
             user: "admin".to_owned(),
             expires_at: None,
@@ -256,6 +273,7 @@ mod tests {
             s.hubs.insert("https://hub".to_owned(), session.clone());
             s.current = Some("https://hub".to_owned());
         })
+        .await
         .unwrap();
         assert_eq!(load(&directory).unwrap().hubs["https://hub"], session);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -263,7 +281,38 @@ mod tests {
             (mode(&directory), mode(&directory.join("sessions.json"))),
             (0o700, 0o600)
         );
-        assert!(!format!("{session:?}").contains("lmt1"));
+        let shown = format!("{session:?}");
+        let tokens = ["lmt1", "lmr1"];
+        assert_eq!(tokens.map(|token| shown.contains(token)), [false; 2]);
+        let kept = fs::read_to_string(directory.join("sessions.json")).unwrap();
+        let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+        let kept = &kept["hubs"]["https://hub"];
+        let expected =
+            serde_json::json!({ "token": "lmt1.a.b", "refresh": "lmr1.c.d", "user": "admin" });
+        assert_eq!(*kept, expected);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A linesman that was stopped, or a home whose file system does not answer: kubectl's credential helper ends, and says what to look at.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever_for_another_process() {
+        let directory = scratch("held");
+        make_directory(&directory).unwrap();
+        let path = directory.join("sessions.lock");
+        let other = private().open(&path).unwrap();
+        other.lock().unwrap();
+        let changed = change(&directory, |_| {}).await.unwrap_err();
+        let forgotten = forget(&directory).await.unwrap_err();
+        let expected = Failure::new(
+            Code::Failed,
+            "another linesman has been changing the sessions for a minute",
+            format!("see what holds it: fuser -v {}", path.display()),
+        );
+        for error in [changed, forgotten] {
+            assert_eq!(error.downcast_ref(), Some(&expected));
+        }
+        other.unlock().unwrap();
+        change(&directory, |_| {}).await.unwrap();
         fs::remove_dir_all(directory).unwrap();
     }
 
@@ -338,9 +387,11 @@ mod tests {
             for n in 0..8 {
                 let directory = &directory;
                 scope.spawn(move || {
-                    change(directory, |s| {
+                    let mut runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = runtime.enable_time().build().unwrap();
+                    let changing = change(directory, |s| {
                         let session = Session {
-                            token: n.to_string(),
+                            token: n.to_string().into(),
                             refresh: None,
                             ca: None,
                             user: String::new(),
@@ -348,8 +399,8 @@ mod tests {
                             ends_at: None,
                         };
                         s.hubs.insert(format!("https://hub{n}"), session);
-                    })
-                    .unwrap();
+                    });
+                    runtime.block_on(changing).unwrap();
                 });
             }
         });

@@ -164,8 +164,9 @@ fn no_line_below_the_flags_is_wider_than_a_terminal() {
 /// `-o` is everywhere but where there is one form alone, which a program reads as it is.
 #[test]
 fn every_verb_has_examples_and_a_form_for_programs() {
-    const ONE_FORM: [&str; 13] = [
+    const ONE_FORM: [&str; 14] = [
         "linesman hub",
+        "linesman hub manifests",
         "linesman agent",
         "linesman login",
         "linesman logout",

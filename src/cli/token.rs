@@ -43,7 +43,7 @@ the user may.
 
 Examples:
   linesman token create --title laptop --file laptop.token
-  linesman token create --user ci --title deploy --for 30d --scope kube --cluster eu1 > ci.token";
+  linesman token create --user ci --title deploy --for 30d --scope kube --cluster eu1 --file ci.token";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = CREATE)]

@@ -36,7 +36,7 @@ not a role.
 
 Example:
   linesman user add ada --role operator --group sre
-  linesman token create --user ada --title laptop --for 90d > ada.token";
+  linesman token create --user ada --title laptop --for 90d --file ada.token";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = ADD)]

@@ -297,25 +297,13 @@ impl Client {
         self.send(call).await.map(drop)
     }
 
-    /// The newest `limit` heals, of one cluster or all.
+    /// The newest `limit` heals that the filter lets through.
     pub async fn heals(
         &self,
-        cluster: Option<&ClusterName>,
+        filter: &HealFilter<'_>,
         limit: usize,
     ) -> Result<Vec<ToldHeal>, Error> {
-        self.list("list heals", &["v1", "heals"], &of_cluster(cluster), limit)
-            .await
-    }
-
-    /// Of those that are not over the newest `limit`.
-    pub async fn heals_not_over(
-        &self,
-        cluster: Option<&ClusterName>,
-        limit: usize,
-    ) -> Result<Vec<ToldHeal>, Error> {
-        let mut filter = of_cluster(cluster);
-        filter.push(("open", true.to_string()));
-        self.list("list open heals", &["v1", "heals"], &filter, limit)
+        self.list("list heals", &["v1", "heals"], &filter.query(), limit)
             .await
     }
 
@@ -417,9 +405,27 @@ impl Client {
     }
 }
 
-fn of_cluster(cluster: Option<&ClusterName>) -> Vec<(&'static str, String)> {
-    cluster
-        .map(|name| ("cluster", name.to_string()))
+/// Which heals; what is None does not narrow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HealFilter<'a> {
+    pub cluster: Option<&'a ClusterName>,
+    /// Those alone that are not over.
+    pub open: bool,
+    /// RFC 3339: those that began from then on, and before then.
+    pub since: Option<&'a str>,
+    pub until: Option<&'a str>,
+}
+
+impl HealFilter<'_> {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        [
+            ("cluster", self.cluster.map(ToString::to_string)),
+            ("open", self.open.then(|| true.to_string())),
+            ("since", self.since.map(str::to_owned)),
+            ("until", self.until.map(str::to_owned)),
+        ]
         .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
         .collect()
+    }
 }

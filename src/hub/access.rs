@@ -12,8 +12,10 @@ use crate::kubeapi::scope;
 pub use crate::assertion::Mode;
 
 mod acting;
+mod ended;
 mod grant;
 
+pub use ended::ended;
 pub use grant::{Asker, Clusters, Grant, GrantRules, No, Place, Subject, SubjectError, named};
 
 /// The most groups that one request carries; the agent's gate holds the same limit.

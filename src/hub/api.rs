@@ -10,17 +10,18 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
-use http::{Extensions, HeaderName, HeaderValue, Method};
+use http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::auth::{self, Role, User};
 use crate::hub::store::patience;
-use crate::kubeapi::status::Refusal;
+use crate::kubeapi::status::{Hop, Refusal};
 use crate::wire::api::MAX_BODY;
 use problem::{Problem, Slug};
 
@@ -108,7 +109,7 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .merge(tunnel::routes())
         .merge(agents::routes(hub.clone()))
         .merge(crate::hub::proxy::routes())
-        .fallback(async || Problem::not_found("such path").into_response())
+        .fallback(no_such_path)
         .method_not_allowed_fallback(async || {
             Problem::new(
                 Slug::MethodNotAllowed,
@@ -123,9 +124,37 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .with_state(hub)
 }
 
+/// Paths of an API server, and what is below them.
+const API_SERVERS: [&str; 8] = [
+    "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi", "/readyz", "/version",
+];
+
+fn is_api_servers(path: &str) -> bool {
+    API_SERVERS
+        .into_iter()
+        .filter_map(|begin| path.strip_prefix(begin))
+        .any(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// `kubectl get --raw` asks for its path alone, whatever is the cluster's in the kubeconfig, and shows nothing of what is no `Status`.
+async fn no_such_path(request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let path = parts.uri.path();
+    if !is_api_servers(path) {
+        return Problem::not_found("such path").into_response();
+    }
+    let path = crate::hub::cut(path, 200);
+    let what = format!("{path} names no cluster");
+    let refusal = Refusal::new(Hop::Hub, StatusCode::NOT_FOUND, "NoCluster", what).next(format!(
+        "kubectl --raw leaves it out: ask for /clusters/NAME{path}"
+    ));
+    let answer = refusal.response(&request_id(&parts));
+    answer.map(axum::body::Body::from)
+}
+
 /// Gives each request its id, renders problems with it, and counts the answer.
 async fn outermost(State(hub): State<Arc<Hub>>, mut request: Request, next: Next) -> Response {
-    let id = uuid::Uuid::now_v7().to_string();
+    let id = clock::id();
     request.extensions_mut().insert(RequestId(id.clone()));
     let refused = request.extensions_mut().remove::<Refused>();
     let mut response = match refused {
@@ -294,6 +323,7 @@ impl Caller {
     async fn denied(&self, hub: &Hub, action: &str, reason: &str) -> Result<(), Problem> {
         let entry = Entry {
             reason: Some(reason.to_owned()),
+            code: Some(Slug::NotAllowed.status().as_u16()),
             ..self.entry(action, None, "")
         };
         Ok(hub.audit.denied(entry).await?)
@@ -407,6 +437,33 @@ async fn whole(mut body: axum::body::Body, max: usize) -> Result<Bytes, Problem>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As a person sees it who asks with `kubectl get --raw`.
+    #[tokio::test]
+    async fn a_path_of_an_api_server_is_answered_as_one_would_and_names_the_way() {
+        let ask = async |path: &str| {
+            let mut request = Request::new(axum::body::Body::empty());
+            *request.uri_mut() = path.parse().unwrap();
+            let id = RequestId("r1".to_owned());
+            request.extensions_mut().insert(id);
+            let response = no_such_path(request).await;
+            let code = response.status().as_u16();
+            (code, body(response.into_body(), MAX_BODY).await.unwrap())
+        };
+        for path in ["/healthz", "/readyz/ping", "/api/v1/nodes"] {
+            let (code, said) = ask(path).await;
+            let status: serde_json::Value = serde_json::from_slice(&said).unwrap();
+            let message = format!(
+                "hub: {path} names no cluster; kubectl --raw leaves it out: ask for /clusters/NAME{path} (request r1)"
+            );
+            let wanted: [serde_json::Value; 2] = ["Status".into(), message.into()];
+            let told = [&status["kind"], &status["message"]];
+            assert_eq!((code, told), (404, wanted.each_ref()));
+        }
+        for other in ["/", "/apiserver", "/openapi.json", "/v1/nothing"] {
+            assert_eq!(ask(other).await, (404, Bytes::new()), "{other}");
+        }
+    }
 
     /// L40
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ pub struct Request<'a> {
     /// The epoch of the line that it is sent on.
     pub epoch: u64,
     pub id: &'a str,
-    /// 0, or 1 where it is sent once more on a new line.
+    /// Counts the tries of one request, from 0: each has an assertion of its own.
     pub attempt: u32,
     pub method: &'a Method,
     /// Path and query without the cluster's prefix, the bytes that are sent.

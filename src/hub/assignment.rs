@@ -78,13 +78,14 @@ fn policy(hub: &Hub, cluster: &Cluster) -> Policy {
     }
 }
 
-/// Clusters with Argo CD hear of them, too: Argo CD's verification is not set up, but their agents put no Argo CD in
-/// Flux' place then, and Flux verifies for as long as it is in force.
+/// Whose signature each engine is to want. Older agents do not set up Argo CD's verification, and put no Argo CD in
+/// Flux' place then.
 async fn signers(hub: &Hub) -> Result<Vec<SignerRef>, StoreError> {
     let all = hub.store.signers().await?;
     let told = |s: Signer| SignerRef {
         fingerprint: s.key.fingerprint,
         public_key: s.text,
+        subkeys: s.key.subkeys,
     };
     Ok(all.into_iter().map(told).collect())
 }

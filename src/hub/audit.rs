@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
+use http::StatusCode;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -73,6 +74,8 @@ pub struct Entry {
     pub request_id: String,
     pub verdict: Verdict,
     pub reason: Option<String>,
+    /// Of a refusal: the code of its answer.
+    pub code: Option<u16>,
     /// The caller's address.
     pub remote: String,
 }
@@ -104,6 +107,8 @@ pub struct Opened {
     losses: usize,
     since: Instant,
     exit: Option<i32>,
+    /// The agent's rule by which it refused it, and whether that is a verdict.
+    refused: Option<(&'static str, Verdict)>,
     place: Option<OwnedPermit<Command>>,
 }
 
@@ -130,6 +135,7 @@ struct Closing {
     entry: Arc<Entry>,
     opened: i64,
     losses: usize,
+    verdict: Verdict,
     reason: Option<Cow<'static, str>>,
     code: Option<u16>,
     exit: Option<i32>,
@@ -265,6 +271,17 @@ impl Opened {
         self.exit = exit;
     }
 
+    /// By which rule the agent did not let it through, for the record of its end: what it did not allow is denied there, and not what
+    /// it could not do.
+    pub fn refused(&mut self, rule: &'static str, code: StatusCode) {
+        let verdict = if code.is_client_error() {
+            Verdict::Deny
+        } else {
+            self.entry.verdict
+        };
+        self.refused = Some((rule, verdict));
+    }
+
     /// Records how the request ended. Does not wait.
     pub fn close(mut self, code: u16, bytes: u64, millis: u64) {
         self.finish(None, Some(code), bytes, millis);
@@ -288,11 +305,14 @@ impl Opened {
         millis: u64,
     ) {
         if let Some(place) = self.place.take() {
+            let (rule, verdict) = self.refused.unzip();
+            let rule = rule.map(Cow::Borrowed);
             place.send(Command::Close(Closing {
                 entry: self.entry.clone(),
                 opened: self.seq,
                 losses: self.losses,
-                reason,
+                verdict: verdict.unwrap_or(self.entry.verdict),
+                reason: reason.or(rule),
                 code,
                 exit: self.exit,
                 bytes,

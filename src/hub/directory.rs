@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A cluster's line, wherever it is.
-pub enum Way {
+pub enum Route {
     Here(Line),
     There(There),
 }
@@ -45,7 +45,7 @@ pub struct There {
     clock: Steady,
 }
 
-impl Way {
+impl Route {
     pub fn epoch(&self) -> u64 {
         match self {
             Self::Here(line) => line.facts().epoch,
@@ -91,41 +91,42 @@ impl Way {
 }
 
 /// The cluster's line, with an epoch above `after`. Where there is none, but its return is likely, waits up to `limit`
-/// for it. `heard` is when the cluster was last heard, by any replica.
+/// for it.
 pub async fn wait(
     hub: &Hub,
-    cluster: &ClusterName,
+    cluster: &Cluster,
     after: Option<u64>,
-    (limit, heard): (Duration, Option<OffsetDateTime>),
-) -> Result<Way, NoLine> {
+    limit: Duration,
+) -> Result<Route, NoLine> {
+    let Cluster {
+        id,
+        name,
+        last_seen,
+        ..
+    } = cluster;
     let Some((own, peers)) = several(hub) else {
-        return hub.tunnels.wait(cluster, after, limit).await.map(Way::Here);
+        let here = hub.tunnels.wait(name, after, limit).await;
+        return here.map(Route::Here);
     };
-    let mut changes = hub.tunnels.changes();
-    if let Some(way) = look(hub, (own, peers), cluster, after).await {
-        return Ok(way);
+    if let Some(route) = newest(hub, (own, peers), (name, after), look(hub, name).await) {
+        return Ok(route);
     }
-    if let Some(heard) = heard {
-        hub.tunnels.heard_elsewhere(cluster, heard);
+    if let Some(heard) = *last_seen {
+        hub.tunnels.heard_elsewhere(name, heard);
     }
-    let _place = hub.tunnels.park(cluster)?;
-    let next = async {
-        loop {
-            changes.borrow_and_update();
-            if let Some(way) = look(hub, (own, peers), cluster, after).await {
-                return Ok(way);
-            }
-            if !hub.tunnels.is_expected(cluster) {
-                return Err(NoLine::Offline);
-            }
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = sleep(LOOK) => {}
-            }
-        }
-    };
+    let _place = hub.tunnels.park(name)?;
+    let shared = hub.tunnels.look(name, id);
+    let next = shared.until(
+        LOOK,
+        || look(hub, name),
+        |located| match newest(hub, (own, peers), (name, after), located) {
+            Some(route) => Some(Ok(route)),
+            None if hub.tunnels.is_expected(name) => None,
+            None => Some(Err(NoLine::Offline)),
+        },
+    );
     let waited = timeout(limit, next).await;
-    waited.unwrap_or_else(|_| Err(hub.tunnels.in_vain(cluster)))
+    waited.unwrap_or_else(|_| Err(hub.tunnels.in_vain(name)))
 }
 
 /// This replica's id and its lines to the others, where the hub is one of several.
@@ -133,16 +134,11 @@ fn several(hub: &Hub) -> Option<(&str, &Peers)> {
     Some((&hub.replica.as_ref()?.record.id, hub.peers.as_ref()?))
 }
 
-/// The newest line that is known now.
-async fn look(
-    hub: &Hub,
-    (own, peers): (&str, &Peers),
-    cluster: &ClusterName,
-    after: Option<u64>,
-) -> Option<Way> {
-    let newer = |epoch: &u64| after < Some(*epoch);
-    let located = match timeout(LIMIT, hub.store.line_of(cluster)).await {
+/// What the records say of the cluster's line.
+async fn look(hub: &Hub, cluster: &ClusterName) -> Option<Located> {
+    match timeout(LIMIT, hub.store.line_of(cluster)).await {
         Ok(Ok(located)) => located,
+        _ if hub.store.is_away() => None,
         Ok(Err(error)) => {
             tracing::warn!(%cluster, error = chain_of(&error), "look where a line is");
             None
@@ -151,7 +147,17 @@ async fn look(
             tracing::warn!(%cluster, "look where a line is: no answer in time");
             None
         }
-    };
+    }
+}
+
+/// The newest line that is known now, where its epoch is above `after`: of those that the records say and that are here.
+fn newest(
+    hub: &Hub,
+    (own, peers): (&str, &Peers),
+    (cluster, after): (&ClusterName, Option<u64>),
+    located: Option<Located>,
+) -> Option<Route> {
+    let newer = |epoch: &u64| after < Some(*epoch);
     let elsewhere = located.filter(|located| located.line.replica != own);
     if let Some(located) = &elsewhere {
         let epoch = located.line.epoch;
@@ -164,19 +170,19 @@ async fn look(
         .map(|line| (line.facts().epoch, line));
     match (here, elsewhere) {
         (Some((epoch, line)), other) if other.as_ref().is_none_or(|o| o.line.epoch < epoch) => {
-            newer(&epoch).then_some(Way::Here(line))
+            newer(&epoch).then_some(Route::Here(line))
         }
         (_, Some(located)) => newer(&located.line.epoch).then(|| there(peers, cluster, located)),
         (_, None) => None,
     }
 }
 
-fn there(peers: &Peers, cluster: &ClusterName, located: Located) -> Way {
+fn there(peers: &Peers, cluster: &ClusterName, located: Located) -> Route {
     let Located { line, peer: owner } = located;
     // It may have come since the last look at who is there.
     peers.meet(peer(owner.clone()));
     let millis = line.hub_clock.unix_timestamp_nanos() / 1_000_000;
-    Way::There(There {
+    Route::There(There {
         peers: peers.clone(),
         cluster: cluster.clone(),
         epoch: line.epoch,
@@ -203,6 +209,7 @@ pub async fn came(hub: &Hub, cluster: &ClusterName, id: &str, line: &Line) -> Op
             None
         }
         // The next renewal of the lease makes it good.
+        _ if hub.store.is_away() => None,
         Ok(Err(error)) => {
             tracing::warn!(%cluster, error = chain_of(&error), "tell the others of a line");
             None
@@ -234,15 +241,20 @@ pub async fn went(hub: &Hub, cluster_id: &str, epoch: u64) {
     let dropped = timeout(LIMIT, hub.store.drop_line(cluster_id, epoch)).await;
     if matches!(dropped, Ok(Ok(()))) {
         ring(hub, cluster_id);
-    } else {
+    } else if !hub.store.is_away() {
         // The next renewal of the lease makes it good.
         tracing::warn!(cluster_id, epoch, "tell the others that a line is gone");
     }
 }
 
-/// The sign of life of a cluster whose line ended. Of one that was removed meanwhile nothing stays: the next one that has its name
-/// is not to show it.
-pub async fn last_heard(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
+/// The sign of life of a cluster whose line ended, at the time when that was known, also of one that fell silent: other replicas
+/// wait for its next line from there on. Of one that was removed meanwhile nothing stays: the next one that has its name is not to
+/// show it.
+pub async fn last_heard(
+    hub: &Hub,
+    (cluster, cluster_id): (&ClusterName, &str),
+    known: OffsetDateTime,
+) {
     // All that is known here ends with a hub that stops.
     let lives = hub.stop.is_cancelled() || {
         let found = timeout(LIMIT, hub.store.cluster_by_id(cluster_id)).await;
@@ -251,7 +263,7 @@ pub async fn last_heard(hub: &Hub, cluster: &ClusterName, cluster_id: &str) {
         found.ok().and_then(Result::ok).is_none_or(is_there)
     };
     if lives {
-        hub.presence.heard(cluster_id, clock::now(), true);
+        hub.presence.heard(cluster_id, known, true);
     } else {
         removed(hub, cluster, cluster_id);
     }
@@ -320,6 +332,7 @@ pub async fn follow(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
                     peers.know(others.map(peer).collect());
                 }
                 // Those who were known stay so.
+                _ if hub.store.is_away() => {}
                 Ok(Err(error)) => {
                     tracing::warn!(error = chain_of(&error), "look who the other replicas are");
                 }

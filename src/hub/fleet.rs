@@ -38,6 +38,19 @@ pub enum Beat {
     },
 }
 
+impl Beat {
+    /// The same where its last word is known to be older than what it was judged by: that a line fell silent is known later.
+    #[must_use]
+    pub fn silent_since(self, word: Option<OffsetDateTime>) -> Self {
+        match (self, word) {
+            (Self::Lost { since }, Some(word)) => Self::Lost {
+                since: since.min(word),
+            },
+            (beat, _) => beat,
+        }
+    }
+}
+
 /// Whether the agent that was heard last at `last_heard` is lost. What is yet to come is of a clock that was ahead: by that nobody
 /// is heard, and no hub is young.
 pub fn beat(
@@ -67,6 +80,20 @@ pub fn last_word(
 ) -> Option<OffsetDateTime> {
     let is_past = |at: OffsetDateTime| at <= now + OFFLINE_AFTER;
     heard.into_iter().max_by_key(|at| (is_past(*at), *at))
+}
+
+/// The last word of an agent, of which so much is known: `known` is when the end of its line was, `spoke` its last words by the
+/// line and beside it. Without a sign of life after that end, `word` is that end.
+pub fn spoken(
+    now: OffsetDateTime,
+    word: Option<OffsetDateTime>,
+    known: Option<OffsetDateTime>,
+    spoke: [Option<OffsetDateTime>; 2],
+) -> Option<OffsetDateTime> {
+    match (word, known) {
+        (Some(word), Some(known)) if word <= known => last_word(now, spoke.into_iter().flatten()),
+        _ => word,
+    }
 }
 
 /// The one word for a cluster, worst first: a conflict hides an outage, an outage hides a fault.

@@ -113,7 +113,9 @@ async fn may(hub: &Hub, cluster_id: &str, meta: &[u8]) -> Result<(), LineError> 
         return denied("a git stream names no target: the hub knows the catalog's host");
     }
     let cluster = hub.store.cluster_by_id(cluster_id).await.map_err(|error| {
-        tracing::error!(error = %chain_of(&error), "look up a cluster's way to Git");
+        if !hub.store.is_away() {
+            tracing::error!(error = %chain_of(&error), "look up a cluster's way to Git");
+        }
         LineError::new(Code::Unavailable, "the hub's store does not answer")
     })?;
     let Some(cluster) = cluster.filter(|c| c.removed_at.is_none()) else {

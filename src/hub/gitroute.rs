@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::catalog::url::{Turn, readers};
 use super::catalog::{ClusterRecord, copy};
 use super::git::{self, Author, Change, Files};
-use super::store::{Cluster, Details};
+use super::store::Cluster;
 use super::{Hub, adoption, assignment, replica};
 use crate::wire::api::{EngineKind, Order, OtherWay, Via};
 use crate::wire::id::ClusterName;
@@ -39,6 +39,7 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         wait = match stop.run_until_cancelled(look).await {
             None => return Ok(()),
             Some(Ok(())) => LOOK,
+            Some(Err(_)) if hub.store.is_away() => LOOK,
             Some(Err(error)) => {
                 tracing::error!(
                     error = format!("{error:#}"),
@@ -93,11 +94,12 @@ struct Due {
 
 impl Due {
     /// What it would be if nobody had a hand in it; None = the cluster's engine needs no URL.
-    fn of(hub: &Hub, cluster: &Cluster, facts: &Facts) -> Option<Self> {
+    /// `said` is the way that its agent says.
+    fn of(hub: &Hub, cluster: &Cluster, said: Option<&str>) -> Option<Self> {
         if cluster.engine != EngineKind::Argocd {
             return None;
         }
-        let via = in_force(cluster.via(), facts);
+        let via = in_force(cluster.via(), said);
         let record = ClusterRecord {
             name: cluster.name.clone(),
             engine: cluster.engine,
@@ -116,8 +118,7 @@ impl Due {
 
 /// The way that a cluster's engine is set up for: its agent's word, and until there is one, the way that it is to take. The URL of
 /// a way that is not proven yet would take the catalog from Applications that have it.
-fn in_force(wished: Via, facts: &Facts) -> Via {
-    let said = facts.get(GIT_IN_FORCE);
+fn in_force(wished: Via, said: Option<&str>) -> Via {
     let mut known = [Via::Direct, Via::Line].into_iter();
     let known = known.find(|via| said.is_some_and(|said| said == via.as_str()));
     known.unwrap_or(wished)
@@ -138,11 +139,13 @@ async fn due(hub: &Hub, page: Vec<Cluster>) -> Result<Vec<Due>> {
         return Ok(Vec::new());
     }
     let ids: Vec<String> = page.iter().map(|c| c.id.clone()).collect();
-    let details = hub.store.details(&ids).await;
-    let details = details.context("read what clusters said last")?;
-    let both = page.iter().zip(&details);
-    let of = |(cluster, details): (&Cluster, &Details)| Due::of(hub, cluster, &details.facts);
-    let all: Vec<Due> = both.filter_map(of).collect();
+    // Nothing else of what they say: this looks again and again, at all of them.
+    let said = hub.store.fact(&ids, GIT_IN_FORCE).await;
+    let said = said.context("read by which way clusters fetch")?;
+    let both = page.iter().zip(&said);
+    let all: Vec<Due> = both
+        .filter_map(|(cluster, said)| Due::of(hub, cluster, said.as_deref()))
+        .collect();
     let written: Files = all.iter().flat_map(|due| due.turn.from.clone()).collect();
     let (repo, branch) = (&hub.catalog.repo, &hub.catalog.branch);
     let held = git::just_so(repo, branch, written).await?;
@@ -207,7 +210,8 @@ async fn is_signed(hub: &Hub) -> Result<bool> {
 
 /// What the catalog has for this cluster of the other way, and the hub does not turn by itself; None = nothing.
 pub async fn other_way(hub: &Hub, cluster: &Cluster, facts: &Facts) -> Result<Option<OtherWay>> {
-    let Some(due) = Due::of(hub, cluster, facts) else {
+    let said = facts.get(GIT_IN_FORCE).map(String::as_str);
+    let Some(due) = Due::of(hub, cluster, said) else {
         return Ok(None);
     };
     let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
@@ -255,9 +259,7 @@ mod tests {
             // A word of a later agent.
             (Via::Line, Some("pigeon"), Via::Line),
         ] {
-            let said = said.map(|way: &str| (GIT_IN_FORCE.to_owned(), way.to_owned()));
-            let facts: Facts = said.into_iter().collect();
-            assert_eq!(in_force(wished, &facts), expected, "{wished:?} {facts:?}");
+            assert_eq!(in_force(wished, said), expected, "{wished:?} {said:?}");
         }
     }
 

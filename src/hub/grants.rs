@@ -143,7 +143,9 @@ pub async fn announce(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         let (wait, end) = match hub.store.next_grant_end(clock::now()).await {
             Ok(end) => (end.map_or(AGAIN, until), end),
             Err(error) => {
-                tracing::error!(error = chain_of(&error), "look up when grants end");
+                if !hub.store.is_away() {
+                    tracing::error!(error = chain_of(&error), "look up when grants end");
+                }
                 told = None;
                 (RETRY, None)
             }
@@ -167,10 +169,12 @@ pub async fn announce(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         }
         told = Some(changes);
         if let Err(error) = tell(&hub).await {
-            tracing::error!(
-                error = chain_of(&error),
-                "tell agents whom their lines may act as"
-            );
+            if !hub.store.is_away() {
+                tracing::error!(
+                    error = chain_of(&error),
+                    "tell agents whom their lines may act as"
+                );
+            }
             hub.access_changed.notify_one();
             if stop
                 .run_until_cancelled(tokio::time::sleep(RETRY))

@@ -18,6 +18,8 @@ use crate::wire::id::ClusterName;
 const KEEP: Duration = Duration::from_secs(1);
 /// Of each kind; one more, and all of them are forgotten.
 const MOST: usize = 4096;
+/// Revoked grants that are looked at for who is refused.
+const REVOKED: u32 = 20;
 
 /// A token of one kind with whose it is.
 type Api = (ApiToken, UserRow);
@@ -37,6 +39,7 @@ struct Kept {
     session_tokens: Shelf<String, Login>,
     clusters: Shelf<ClusterName, Cluster>,
     grants: Shelf<Vec<String>, Vec<Grant>>,
+    revoked: Shelf<Vec<String>, Vec<Grant>>,
 }
 
 struct Shelf<K, V>(HashMap<K, (Instant, Arc<V>)>);
@@ -81,6 +84,18 @@ impl Lookups {
         let read = async { self.store.grants_of(&subjects).await.map(Some) };
         let grants = self
             .ask(|kept| &mut kept.grants, subjects.clone(), read)
+            .await?;
+        Ok(grants.unwrap_or_default())
+    }
+
+    /// Grants of these subjects that were revoked lately, for who is refused.
+    pub async fn revoked_grants_of(&self, subjects: Vec<String>) -> Result<Arc<Vec<Grant>>> {
+        let read = async {
+            let revoked = self.store.revoked_grants_of(&subjects, REVOKED).await;
+            revoked.map(Some)
+        };
+        let grants = self
+            .ask(|kept| &mut kept.revoked, subjects.clone(), read)
             .await?;
         Ok(grants.unwrap_or_default())
     }

@@ -53,7 +53,9 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let mut roll = Roll::default();
     let wait = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while wait().await.is_some() {
-        if let Err(error) = look(&hub, &mut roll).await {
+        if let Err(error) = look(&hub, &mut roll).await
+            && !hub.store.is_away()
+        {
             tracing::error!(error = format!("{error:#}"), "look for lost agents");
         }
     }
@@ -83,7 +85,7 @@ pub async fn look(hub: &Hub, roll: &mut Roll) -> Result<()> {
             now,
             last: last.remove(&cluster.name),
         };
-        let id = || uuid::Uuid::now_v7().to_string();
+        let id = clock::id;
         let Some(record) = fault::change(known, &cluster, id) else {
             continue;
         };

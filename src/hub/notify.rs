@@ -159,6 +159,7 @@ async fn watch(hub: Arc<Hub>, queues: Vec<Queue>, stop: CancellationToken) -> Re
                     post(&hub, &queues, notice);
                 }
             }
+            Some(Err(_)) if hub.store.is_away() => {}
             Some(Err(error)) => {
                 tracing::error!(error = format!("{error:#}"), "look at the fleet's troubles");
             }
@@ -248,7 +249,7 @@ fn post(hub: &Hub, queues: &[Queue], notice: Notice) {
         "notice"
     );
     let letter = Arc::new(Letter {
-        id: uuid::Uuid::now_v7().to_string(),
+        id: clock::id(),
         at: clock::rfc3339(clock::now()),
         hub_id: hub.id.clone(),
         hub_url: hub.config.url.clone(),

@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use crate::clock;
 use crate::hub::Hub;
-use crate::hub::access::{self, Denied, Impersonation, Place};
+use crate::hub::access::{self, Asker, Denied, Impersonation, Place};
 use crate::hub::api::{self, Hangup, Remote};
 use crate::hub::audit::{AuditError, Entry};
 use crate::hub::auth::{self, User};
@@ -78,9 +78,9 @@ pub fn routes() -> Router<Arc<Hub>> {
 }
 
 /// Records that do not answer let nothing pass.
-async fn in_time<T>(asked: impl Future<Output = T>) -> Result<T, Refusal> {
+async fn in_time<T>(hub: &Hub, asked: impl Future<Output = T>) -> Result<T, Refusal> {
     let answered = timeout(RECORDS, asked).await;
-    answered.map_err(|_| refusal::store_silent())
+    answered.map_err(|_| refusal::store_silent(hub.store.away().as_deref()))
 }
 
 /// What a request may do: where to, as whom, as what.
@@ -185,23 +185,23 @@ impl Case {
             Ok(asks) => asks,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
-        let judged = in_time(self.judge(&user, &target, &parts)).await?;
+        let judged = in_time(&self.hub, self.judge(&user, &target, &parts)).await?;
         let mut granted = match judged {
             Ok(judged) => judged,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
         let entry = self.let_through(entry, &granted);
-        let place = match asks.enter(&target.name) {
-            Ok(place) => place,
+        let slot = match asks.enter(&target.name) {
+            Ok(slot) => slot,
             Err(refusal) => return Err(self.denied(entry, refusal).await),
         };
-        let opened = in_time(self.hub.audit.open(entry))
+        let opened = in_time(&self.hub, self.hub.audit.open(entry))
             .await?
             .map_err(|_| refusal::unrecorded())?;
         debug!(request = self.id, trace = %self.trace.id(), "let through");
-        let running = Running {
+        let mut running = Running {
             opened,
-            place,
+            slot,
             since: Instant::now(),
             seat: self.hub.requests.enter(granted.by.clone(), judged_at),
             first: granted.first.take(),
@@ -218,6 +218,7 @@ impl Case {
                 if let Some(rule) = status::agents_rule(response.headers()) {
                     self.hub.metrics.refused(rule);
                     self.hub.tunnels.denied(&granted.cluster.name, rule);
+                    running.opened.refused(rule, response.status());
                 }
                 self.answer(response, &granted.outgoing, running, user_side)
             }
@@ -232,7 +233,7 @@ impl Case {
     }
 
     async fn user(&self, parts: &Parts) -> Result<User, Refusal> {
-        match in_time(auth::user(&self.hub, &parts.headers)).await? {
+        match in_time(&self.hub, auth::user(&self.hub, &parts.headers)).await? {
             Ok(user) => {
                 api::known(&parts.extensions);
                 Ok(user)
@@ -247,7 +248,7 @@ impl Case {
     fn entry(&self, user: &User, target: &Target, parts: &Parts) -> Entry {
         Entry {
             actor: format!("user:{}", user.name),
-            action: format!("kube.{}", parts.method.as_str().to_ascii_lowercase()),
+            action: action(parts, Some(target)),
             cluster: Some(target.name.clone()),
             // Without the query, which may hold anything: of what is let through, fields say what it runs and reaches.
             target: path::normal(target.rest.path()).chars().take(500).collect(),
@@ -267,7 +268,6 @@ impl Case {
             ports,
         } = inside::inside(&outgoing.info, query, commands);
         Entry {
-            action: action(outgoing),
             acted_as: acted_as(&granted.subject),
             container,
             command,
@@ -292,17 +292,19 @@ impl Case {
             Some(name) => lookups.cluster(name).await,
             None => Ok(None),
         };
-        let cluster = found
-            .map_err(|e| refusal::store_away(&e))?
-            .ok_or_else(|| refuse(access::no_grant(&user.name, &target.name)))?;
         let asker = user.asker();
+        let Some(cluster) = found.map_err(|e| refusal::store_away(&e))? else {
+            return Err(refuse(self.no_grant(&asker, target).await));
+        };
         let grants = lookups.grants_of(asker.subjects()).await;
         let grants = grants.map_err(|e| refusal::store_away(&e))?;
         let place = Place {
             name: &cluster.name,
             labels: &cluster.labels,
         };
-        let held = access::reaching(&grants, &asker, &place, clock::now()).map_err(refuse)?;
+        let Ok(held) = access::reaching(&grants, &asker, &place, clock::now()) else {
+            return Err(refuse(self.no_grant(&asker, target).await));
+        };
         let outgoing = rewrite::outgoing(parts, target, rewrite::below(&self.hub.config.url))?;
         let allowed = access::decide(&asker, &held, &outgoing.info, outgoing.acting.as_ref())
             .and_then(|allowed| access::narrow(allowed, user.kube(), &outgoing.info))
@@ -327,18 +329,34 @@ impl Case {
         })
     }
 
+    /// The denial of who has no grant on a cluster, be it there or not. What the store does not say of grants that ended is left out.
+    async fn no_grant(&self, asker: &Asker<'_>, target: &Target) -> Denied {
+        let lookups = &self.hub.lookups;
+        let subjects = asker.subjects();
+        let live = lookups.grants_of(subjects.clone()).await;
+        let revoked = lookups.revoked_grants_of(subjects).await;
+        let (live, revoked) = (live.unwrap_or_default(), revoked.unwrap_or_default());
+        let own = live.iter().chain(revoked.iter());
+        let cluster = target.cluster.as_ref();
+        let ended = cluster.and_then(|name| access::ended(asker, name, own, clock::now()));
+        ended.unwrap_or_else(|| access::no_grant(asker.name, &target.name))
+    }
+
     /// Records that someone was refused of whom nothing is known; what the store could not say is no refusal.
     async fn unknown(&self, parts: &Parts, refusal: Refusal) -> Refusal {
         if refusal.code.is_server_error() {
             return refusal;
         }
-        let target = rewrite::target(&parts.uri).and_then(|target| target.cluster);
+        let target = rewrite::target(&parts.uri);
         let entry = Entry {
             actor: "anyone".to_owned(),
-            action: format!("kube.{}", parts.method.as_str().to_ascii_lowercase()),
-            cluster: target.map(|name| name.to_string()),
+            action: action(parts, target.as_ref()),
+            cluster: target
+                .and_then(|target| target.cluster)
+                .map(|name| name.to_string()),
             request_id: self.id.clone(),
             reason: Some(refusal.what.clone()),
+            code: Some(refusal.code.as_u16()),
             remote: self.remote.clone(),
             ..Entry::default()
         };
@@ -372,6 +390,7 @@ impl Case {
         }
         let entry = Entry {
             reason: Some(refusal.what.clone()),
+            code: Some(refusal.code.as_u16()),
             ..entry
         };
         self.told(self.hub.audit.denied(entry), refusal).await
@@ -388,11 +407,17 @@ fn acted_as(subject: &Impersonation) -> Option<String> {
     })
 }
 
-/// `kube.list`, `kube.create`, `kube.exec` …
-fn action(outgoing: &Outgoing) -> String {
-    let info = &outgoing.info;
-    if info.interactive() && !info.subresource.is_empty() {
-        return format!("kube.{}", info.subresource);
+/// `kube.list`, `kube.create`, `kube.exec` …, be it let through or refused; the method where that is all that is known of it.
+fn action(parts: &Parts, target: Option<&Target>) -> String {
+    let asked = target.and_then(|target| {
+        let (path, query) = (target.rest.path(), target.rest.query());
+        path::classify(&parts.method, path, query).ok()
+    });
+    match asked {
+        Some(info) if info.interactive() && !info.subresource.is_empty() => {
+            format!("kube.{}", info.subresource)
+        }
+        Some(info) if !info.verb.is_empty() => format!("kube.{}", info.verb),
+        _ => format!("kube.{}", parts.method.as_str().to_ascii_lowercase()),
     }
-    format!("kube.{}", info.verb)
 }

@@ -13,6 +13,7 @@ use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::sync::{Notify, mpsc};
 
 use super::PeerConfig;
+use crate::clock;
 use crate::hub::store::{Bell, Replica};
 use crate::keys;
 
@@ -52,7 +53,7 @@ impl Own {
             .context("sign the replica's certificate")?;
         let cert = cert.der().clone();
         let record = Replica {
-            id: uuid::Uuid::now_v7().to_string(),
+            id: clock::id(),
             peer: config.url.clone(),
             cert_sha256: keys::sha256(&cert),
         };

@@ -49,6 +49,7 @@ pub async fn look(hub: &Hub, now: OffsetDateTime) {
     };
     let (seen, before) = match read.await {
         Ok(read) => read,
+        Err(_) if hub.store.is_away() => return,
         Err(error) => {
             tracing::error!(error = %chain_of(&error), "look for one cause in many clusters");
             return;

@@ -26,6 +26,7 @@ mod forwarded;
 mod guard;
 mod heads;
 mod kept;
+mod lived;
 mod open;
 pub mod renew;
 mod room;
@@ -119,6 +120,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     drained.cancel();
     let result = watch.await.and(result);
     write_seen(&hub).await;
+    lived::end(&hub, &result).await;
     over.cancel();
     replica::lease::end(&hub).await;
     // A request that outlived the drain holds its record open; the next start marks it as interrupted.
@@ -142,6 +144,8 @@ fn to_the_end(hub: &Arc<Hub>, health: TcpListener, drained: CancellationToken) -
     tasks.spawn("health", |stop| {
         api::health::serve(health, hub.clone(), stop)
     });
+    let store = hub.store.clone();
+    tasks.spawn("database", |stop| super::store::away::watch(store, stop));
     tasks.spawn("refusals", |stop| hub.audit.clone().tell_refusals(stop));
     tasks.spawn("grants", |stop| super::grants::announce(hub.clone(), stop));
     tasks.spawn("sessions", |stop| {
@@ -189,6 +193,9 @@ fn watch_audit(hub: &Arc<Hub>, tasks: &mut Tasks) {
 
 /// What is looked at again and again.
 fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
+    if hub.config.audit.lives {
+        tasks.spawn("start on record", |stop| lived::begin(hub.clone(), stop));
+    }
     tasks.spawn("old keys", |stop| {
         api::clusters::announce_old(hub.clone(), stop)
     });
@@ -267,6 +274,7 @@ async fn git_access(hub: &Hub, key: Public) -> Right<GitAccess> {
     match lookup.await {
         Ok(Some(access)) => Right::Held(access),
         Ok(None) => Right::None,
+        Err(_) if store.is_away() => Right::Unknown,
         Err(error) => {
             let error: super::store::StoreError = error;
             tracing::error!(error = %super::chain_of(&error), "look up an SSH key");
@@ -366,7 +374,9 @@ async fn write_seen(hub: &Hub) {
     if seen.is_empty() {
         return;
     }
-    if let Err(error) = hub.store.seen(seen, now).await {
+    if let Err(error) = hub.store.seen(seen, now).await
+        && !hub.store.is_away()
+    {
         tracing::error!(error = %super::chain_of(&error), %now, "note when clusters were seen");
     }
 }

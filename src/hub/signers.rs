@@ -1,6 +1,6 @@
 //! Whose signature the catalog's head has to carry, and what follows from that for a change of those keys.
 //!
-//! With one key or more, every Flux cluster verifies: an unsigned head is refused there, and the last good revision
+//! With one key or more, every cluster verifies: an unsigned head is refused there, and the last good revision
 //! stays applied. The hub itself has no such key, so that what it commits is proposed on a branch.
 
 pub mod openpgp;
@@ -42,7 +42,7 @@ pub enum Refusal {
     #[error("{0} is no signer's key")]
     Unknown(String),
     /// What clusters would do with the head there is now.
-    #[error("{0}: with this change every Flux cluster would refuse it")]
+    #[error("{0}: with this change every cluster would refuse it")]
     Head(String),
 }
 

@@ -14,6 +14,7 @@ use crate::wire::api::{BundleView, GitRoute, Policy};
 use crate::wire::id::{ClusterName, Digest};
 use crate::wire::report::{Condition, HealRecord};
 
+pub mod away;
 mod bell;
 pub mod calls;
 mod changes;
@@ -30,7 +31,7 @@ pub use changes::AccessChanges;
 pub use error::StoreError;
 pub use opening::{Records, Share};
 pub use records::audit::{
-    Anchor, AuditPage, AuditQuery, AuditRow, LOOKED_AT, OfAction, OfRequest, Pruned,
+    Anchor, AuditPage, AuditQuery, AuditRow, AuditWrites, LOOKED_AT, OfAction, OfRequest, Pruned,
 };
 pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Reach, Replica};
@@ -72,6 +73,19 @@ impl Store {
         matches!(self, Self::Postgres(_))
     }
 
+    /// Since when the database's server is away, where that is known and said.
+    pub fn away(&self) -> Option<String> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(store) => store.away.since(),
+        }
+    }
+
+    /// Whether whoever fails by the database has nothing to say that is not said.
+    pub fn is_away(&self) -> bool {
+        self.away().is_some()
+    }
+
     /// Tokens of an identity provider's users make admins for so long after it vouched for them last; None = to their own end.
     #[must_use]
     pub fn vouched_within(self, within: Option<time::Duration>) -> Self {
@@ -94,7 +108,8 @@ macro_rules! contract {
                     match self {
                         Self::Sqlite(store) => store.$name($($arg),*).await,
                         Self::Postgres(store) => {
-                            patience::call(stringify!($name), Box::pin(store.$name($($arg),*))).await
+                            let asked = Box::pin(store.$name($($arg),*));
+                            store.away.named(patience::call(stringify!($name), asked).await)
                         }
                     }
                 }
@@ -202,6 +217,8 @@ contract! {
 
     /// Facts, steps and conditions of each of these clusters, in the same order.
     details(&self, ids: &[String]) -> Vec<Details>;
+    /// One fact of each of these clusters, in the same order.
+    fact(&self, ids: &[String], key: &str) -> Vec<Option<String>>;
     /// Takes in a report, heals included: all of them are stored now but open ones beyond those that a cluster may have, and its
     /// condition `HealsTaken` is False while there are any. Of those that are over so many are kept, the newest.
     report(&self, cluster_id: &str, reported: Reported, now: OffsetDateTime) -> Stored;
@@ -381,6 +398,8 @@ contract! {
     audit_lines(&self, after: i64, limit: u32) -> Vec<u8>;
     /// Those that a query asks for, of at most [`LOOKED_AT`] records that an index does not tell apart.
     audit_query(&self, query: &AuditQuery) -> AuditPage;
+    /// The records of the ends of such requests, the newest first: of the cluster's newest [`LOOKED_AT`] of that time, and at most 500.
+    audit_writes(&self, of: &AuditWrites) -> Vec<AuditRow>;
     /// The number of the last record from before a time, 0 = none.
     audit_before(&self, at: OffsetDateTime) -> i64;
     /// The number of the last record beyond the newest ones that fit into these bytes; 0 or one that is gone = none.

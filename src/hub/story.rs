@@ -11,6 +11,8 @@ use crate::wire::api::{CommitView, HealView, StoryLine};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{HealRecord, HealResult};
 
+pub mod through;
+
 /// The id in a revision as an engine writes it: `main@sha1:3f2a…`, `refs/heads/main@sha1:3f2a…` or `3f2a…`.
 pub fn commit_id(revision: &str) -> Option<&str> {
     let id = revision.rsplit(':').next().unwrap_or(revision);
@@ -33,6 +35,7 @@ pub fn view(cluster: ClusterName, heal: HealRecord, made: &BTreeMap<String, Made
         cluster,
         took: heal::took(&heal),
         author,
+        through_hub: None,
         story: Vec::new(),
         heal,
     }

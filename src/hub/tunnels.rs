@@ -1,7 +1,7 @@
 //! This replica's live lines, newest wins.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -18,12 +18,14 @@ mod elsewhere;
 mod fenced;
 mod former;
 mod keyed;
+mod look;
 mod park;
 mod standing;
 mod totals;
 
 pub(super) use elsewhere::row;
 pub use fenced::Fenced;
+use look::Look;
 pub use park::NoLine;
 pub use standing::Standing;
 use totals::Past;
@@ -67,13 +69,17 @@ struct Entry {
     lines: Vec<Line>,
     /// By which key each of them was proven, by epoch.
     keys: BTreeMap<u64, String>,
-    /// When the cluster's last line ended and left it without one.
+    /// When a line was heard last that has ended.
     down_since: Option<OffsetDateTime>,
+    /// When it was known that the cluster's last line had ended and left it without one: of one that fell silent, later.
+    known_down: Option<OffsetDateTime>,
     /// Why the line that ended last did, be there another or not.
     last_cause: Option<String>,
     /// The highest epoch of those that ended here; 0 = none did.
     ended: u64,
     parked: usize,
+    /// Of those requests, where the records have to say where the line is.
+    look: Weak<Look>,
     /// A request has waited for the next line in vain. One per outage is enough: kubectl makes dozens.
     in_vain: bool,
     /// The newest line that was seen at another replica, and when last.
@@ -91,8 +97,10 @@ struct Entry {
 pub struct LineView {
     /// Present while the line is up.
     pub up: Option<LineFacts>,
-    /// When the last line ended and none was left.
+    /// When the last line ended and none was left; of one that fell silent, its last byte.
     pub down_since: Option<OffsetDateTime>,
+    /// When that was known: from there on it is waited for the next one.
+    pub known_down: Option<OffsetDateTime>,
     /// Why a line ended last, which need not have been the only one.
     pub last_cause: Option<String>,
     /// The highest epoch of the lines that ended here; 0 = none did.
@@ -136,7 +144,7 @@ impl Tunnels {
             .cloned()
     }
 
-    /// Those who wait look again: a line came or went, here or elsewhere.
+    /// Those who wait for a line here look again.
     pub fn moved(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -219,6 +227,7 @@ impl Tunnels {
         entry.in_vain = false;
         entry.lines.push(line.clone());
         entry.lines.sort_by_key(|line| line.facts().epoch);
+        entry.moved();
         drop(clusters);
         former::close(of_another);
         for oldest in surplus {
@@ -269,14 +278,14 @@ impl Tunnels {
         takeover
     }
 
-    /// A line ended.
+    /// A line ended; gives when that was known.
     pub(super) fn remove(
         &self,
         (cluster, cluster_id): (&ClusterName, &str),
         line: &Line,
         ended: &Ended,
-    ) {
-        let epoch = line.facts().epoch;
+    ) -> OffsetDateTime {
+        let (now, epoch) = (clock::now(), line.facts().epoch);
         // Another cluster that has the name by now has lines of its own, with the same epochs.
         if let Some(entry) = self.lock().get_mut(cluster)
             && entry.cluster_id == cluster_id
@@ -285,13 +294,18 @@ impl Tunnels {
             entry.keys.remove(&epoch);
             entry.last_cause = Some(format!("{}: {}", ended.code, ended.text));
             entry.ended = entry.ended.max(epoch);
+            // Another one may have been heard after the last byte of this one.
+            let before = entry.down_since.filter(|at| *at <= now);
+            entry.down_since = before.max(Some(now - ended.silence));
             if entry.lines.is_empty() {
                 entry.in_vain = false;
-                entry.down_since = Some(clock::now());
+                entry.known_down = Some(now);
             }
+            entry.moved();
         }
         self.past().add(line, ended);
         self.changes.send_modify(|changes| *changes += 1);
+        now
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {
@@ -307,7 +321,8 @@ impl Entry {
     fn view(&self) -> LineView {
         LineView {
             up: self.lines.last().map(Line::facts),
-            down_since: self.down_since,
+            down_since: self.down_since.filter(|_| self.known_down.is_some()),
+            known_down: self.known_down,
             last_cause: self.last_cause.clone(),
             ended: self.ended,
             elsewhere: self.elsewhere,

@@ -93,7 +93,7 @@ async fn count(hub: &Hub, fenced: Fenced) -> Result<(), StoreError> {
     let all = hub.tunnels.taken((&cluster, &cluster_id), newest.clone());
     let unrestored = hub.store.unrestored(DUPLICATE_AGENT).await?;
     let last = unrestored.into_iter().rfind(|u| u.cluster == cluster);
-    let (now, id) = (clock::now(), || uuid::Uuid::now_v7().to_string());
+    let (now, id) = (clock::now(), clock::id);
     let Some(record) = fault::taken(now, &cluster, (&newest, &all), last, id) else {
         return Ok(());
     };
@@ -105,7 +105,9 @@ async fn count(hub: &Hub, fenced: Fenced) -> Result<(), StoreError> {
 pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let wait = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while wait().await.is_some() {
-        if let Err(error) = look(&hub, clock::now()).await {
+        if let Err(error) = look(&hub, clock::now()).await
+            && !hub.store.is_away()
+        {
             tracing::error!(error = %chain_of(&error), "look whether duplicate agents are gone");
         }
     }

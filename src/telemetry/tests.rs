@@ -54,3 +54,16 @@ fn a_misspelt_level_is_refused() {
         assert!(filter_of(asked).is_ok(), "{asked}");
     }
 }
+
+#[test]
+fn what_an_error_ends_with_is_not_said_again_as_its_cause() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("read it: {0}")]
+    struct Twice(#[source] std::fmt::Error);
+    #[derive(Debug, thiserror::Error)]
+    #[error("begin")]
+    struct Begin(#[source] Twice);
+    let cause = std::fmt::Error;
+    let expected = format!("begin: read it: {cause}");
+    assert_eq!(chain_of(&Begin(Twice(cause))), expected);
+}

@@ -91,6 +91,8 @@ pub struct Over {
     /// The frames broke the protocol: close with 1002.
     pub fault: bool,
     pub by_peer: Option<Goaway>,
+    /// For how long nothing had been heard, where that is why; else 0.
+    pub silence: Duration,
 }
 
 /// The session.

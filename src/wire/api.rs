@@ -44,7 +44,7 @@ pub use githost::{
     AcceptHostKey, DropHostKey, GitHostCluster, GitHostView, HostKeyView, HostKeysReport,
     MAX_HOST_KEY, MAX_HOST_KEYS, OfferedKey, RotateHostKey, ShownKey,
 };
-pub use heal::{CommitView, HealCloseRequest, HealView, StoryLine, Took};
+pub use heal::{CommitView, HealCloseRequest, HealView, HubWrite, StoryLine, Took};
 pub use keys::{
     DeployKeyRequest, IdentityRequest, RecoverRequest, Revocation, RevokeRequest, RotateRequest,
     RotateWish,
@@ -164,7 +164,7 @@ pub struct HubKey {
 }
 
 /// `POST /v1/join`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinRequest {
     pub protocol: Protocol,

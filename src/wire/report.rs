@@ -162,6 +162,9 @@ pub struct StepReport<N = StepName, S = StepState> {
 /// A fact: the agent can put one engine in the other's place.
 pub const REPLACES_ENGINES: &str = "agent.replaces-engines";
 
+/// A fact: the agent has each engine verify who signed the catalog's head, and the one in force can, and was not told to leave that.
+pub const VERIFIES: &str = "engine.verifies";
+
 /// A fact: the engine that is in force, while another one may be wished.
 pub const ENGINE_IN_FORCE: &str = "engine.in-force";
 

@@ -1,5 +1,5 @@
 //! Argo CD as the engine, on a lab of its own that all of these tests share: W1, W5, W6, W7, W8, W33, W34, W35, W36, W37,
-//! W39, W40, each also with the hub stopped where that can matter.
+//! W39, W40, W43, each also with the hub stopped where that can matter.
 
 use std::time::Instant;
 
@@ -30,7 +30,9 @@ mod redis;
 mod retried;
 mod roots;
 mod shared;
+mod signers;
 mod slow;
+mod still;
 mod versions;
 mod whole;
 
@@ -38,7 +40,9 @@ use commits::follows;
 pub(crate) use hangs::stop_controller;
 use pods::{pods_that_run_through, restarts_of_controller};
 pub(crate) use redis::redis_hangs;
+pub(crate) use retried::fix_is_applied;
 use roots::{push_elsewhere, root_deleted_or_changed};
+pub(crate) use still::stands_still;
 
 /// W1, W30: YAML applied to the first catalog revision applied in ≤ 45 s; then each commit is followed.
 #[test]

@@ -78,7 +78,8 @@ const BLOCKS: [Block; 3] = [
     },
 ];
 
-fn cordon(world: &World, on: bool) {
+/// Has nodes take no more Pods, or take them again.
+pub(crate) fn cordon(world: &World, on: bool) {
     let nodes = world.api.get("/api/v1/nodes").unwrap();
     for node in nodes["items"].as_array().unwrap() {
         let name = node["metadata"]["name"].as_str().unwrap();
@@ -241,7 +242,8 @@ fn fetchers(world: &World) -> Vec<Value> {
     pods_of(world, fetcher(world))
 }
 
-fn pods_of(world: &World, (label, name): (&str, &str)) -> Vec<Value> {
+/// The Pods with a label.
+pub(crate) fn pods_of(world: &World, (label, name): (&str, &str)) -> Vec<Value> {
     let (label, namespace) = (label.replace('/', "%2F"), world.namespace());
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}%3D{name}");
     let list = world.api.get(&path).unwrap_or_default();

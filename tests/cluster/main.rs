@@ -26,6 +26,7 @@ mod foreign;
 mod gitline;
 mod guard;
 mod healing;
+mod hosted;
 mod hours;
 mod impersonation;
 mod keys;

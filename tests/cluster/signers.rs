@@ -1,4 +1,4 @@
-//! W43, F30: commits of the catalog that have to be signed.
+//! W43, F30: commits of the catalog that have to be signed, with either engine.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::healing::{LIMIT, heals, on_record, settle, since};
 use crate::support::api::path;
 use crate::support::openpgp::Pgp;
-use crate::support::world::{self, FLUX, World, git_repository};
+use crate::support::world::{self, ARGOCD, FLUX, World, git_repository};
 use crate::support::{figure, seconds, shown, until};
 
 const FILE: &str = "clusters/demo/signed.yaml";
@@ -35,14 +35,45 @@ fn version(world: &World) -> Option<String> {
     live?["data"]["version"].as_str().map(str::to_owned)
 }
 
+/// Whose signature the engine wants.
 fn verify(world: &World) -> Value {
+    if world.engine == ARGOCD {
+        let project = path("argoproj.io/v1alpha1", "AppProject", ARGOCD, "default");
+        return world.api.get(&project).unwrap_or_default()["spec"]["signatureKeys"].clone();
+    }
     let live = world.api.get(&git_repository(FLUX));
     live.unwrap_or_default()["spec"]["verify"].clone()
 }
 
-fn secret(world: &World) -> Option<Value> {
+/// The same with this one signer.
+fn verifies_with(world: &World, signer: &Pgp) -> Value {
+    if world.engine == ARGOCD {
+        let print = signer.fingerprint();
+        let id = &print[print.len() - 16..];
+        json!([{ "keyID": id }])
+    } else {
+        json!({"mode": "HEAD", "secretRef": {"name": "linesman-signers"}})
+    }
+}
+
+/// What the engine verifies with; none = nobody's key.
+fn keys(world: &World) -> Option<Value> {
+    if world.engine == ARGOCD {
+        let ring = path("v1", "ConfigMap", ARGOCD, "argocd-gpg-keys-cm");
+        let data = world.api.get(&ring)?["data"].clone();
+        return data
+            .as_object()
+            .is_some_and(|keys| !keys.is_empty())
+            .then_some(data);
+    }
     let secret = path("v1", "Secret", FLUX, "linesman-signers");
     world.api.get(&secret)
+}
+
+fn nothing_is_verified(world: &World) {
+    until("nothing is verified any more", seconds(LIMIT), || {
+        verify(world).is_null() && keys(world).is_none()
+    });
 }
 
 /// F30, W43
@@ -50,8 +81,13 @@ fn secret(world: &World) -> Option<Value> {
 #[ignore = "needs a real cluster: make test"]
 fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {
     let world = world::adopted();
-    settle(&world);
-    let before = on_record(&world);
+    refused_and_kept(&world, files_of_a_new_cluster_wait);
+}
+
+/// A signer comes, an unsigned head is refused, a signed one applied, and the signer goes. `meanwhile`, nobody has signed the head.
+pub(crate) fn refused_and_kept(world: &World, meanwhile: impl FnOnce(&World)) {
+    settle(world);
+    let before = on_record(world);
     let ada = Pgp::new(43, "Ada Example <ada@example.org>");
     let file = world.directory.join("ada.asc");
     fs::write(&file, ada.public()).unwrap();
@@ -68,30 +104,35 @@ fn an_unsigned_head_is_refused_and_the_last_good_revision_kept() {
 
     world.push_signed(FILE, &map("first"), &ada);
     world.hub.linesman(&add);
-    let on = Signed(&world, ada.fingerprint());
+    let on = Signed(world, ada.fingerprint());
     let told = until("the source verifies", seconds(LIMIT), || {
-        verify(&world) == json!({"mode": "HEAD", "secretRef": {"name": "linesman-signers"}})
+        verify(world) == verifies_with(world, &ada) && keys(world).is_some()
     });
-    figure("W43", "signer added → the engine verifies", "", shown(told));
+    figure(
+        "W43",
+        &world.case("signer added → the engine verifies"),
+        "",
+        shown(told),
+    );
     until("the signed commit is applied", seconds(LIMIT), || {
-        version(&world).as_deref() == Some("first")
+        version(world).as_deref() == Some("first")
     });
     world.function(seconds(LIMIT));
+    let list = world.hub.json(&["catalog", "signer", "list"]);
+    assert_eq!(list["notVerifying"], json!([]), "{list}");
 
-    unsigned_is_refused(&world, "first");
-    files_of_a_new_cluster_wait(&world);
-    signed_is_taken(&world, &ada, "second");
+    unsigned_is_refused(world, "first");
+    meanwhile(world);
+    signed_is_taken(world, &ada, "second");
 
     drop(on);
-    until("nothing is verified any more", seconds(LIMIT), || {
-        verify(&world).is_null() && secret(&world).is_none()
-    });
+    nothing_is_verified(world);
     world.push(FILE, &map("unsigned again"));
     until("an unsigned commit is applied", seconds(LIMIT), || {
-        version(&world).as_deref() == Some("unsigned again")
+        version(world).as_deref() == Some("unsigned again")
     });
-    settle(&world);
-    let new = since(&world, &before);
+    settle(world);
+    let new = since(world, &before);
     let classes: Vec<&Value> = new.iter().map(|h| &h["class"]).collect();
     assert_eq!(
         classes,
@@ -155,9 +196,7 @@ pub(crate) fn refused_without_the_hub(world: &mut World) {
     signed_is_taken(world, &ada, "signed second");
     world.hub_back();
     drop(Signed(world, ada.fingerprint()));
-    until("nothing is verified any more", seconds(LIMIT), || {
-        verify(world).is_null() && secret(world).is_none()
-    });
+    nothing_is_verified(world);
     settle(world);
 }
 

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use linesman::agent::forward::exchange::Shared;
 use linesman::agent::forward::subjects::Want;
-use linesman::agent::forward::upstream::{Credential, Upstream};
+use linesman::agent::forward::upstream::{Credential, Upstream, authorization};
 use linesman::agent::forward::{INCOMING, streams};
 use linesman::agent::gate::Covered;
 use linesman::agent::gate::policy::Policy;
 use linesman::agent::gate::replay::Replay;
-use linesman::secret::Secret;
 use linesman::tunnel::switched::Ahead;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -67,7 +66,7 @@ struct Cluster {
 impl Cluster {
     fn new(server: &str) -> Self {
         let token = Credential::Token {
-            bearer: Secret::new("bench".to_owned()),
+            bearer: authorization("bench").unwrap(),
             serial: 1,
             bound: "uid".to_owned(),
         };

@@ -5,12 +5,14 @@ mod found;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::refused::unread;
+use super::refused::{is_silent, unread};
 use super::{AtMost as _, CALL, Hands, Refused, Told};
 use crate::agent::engine::GUARD;
 use crate::agent::observe::{Page, Unread};
@@ -32,6 +34,10 @@ const LAST: Duration = Duration::from_secs(5);
 const PAGE: u32 = 50;
 /// Objects of all answers.
 const OBJECTS: usize = 32_000;
+/// So many are let go, or brought back, at once; and after so long a step begins with no more of them: nothing else is mended, told or
+/// heeded meanwhile. The next one goes on.
+pub(super) const AT_ONCE: usize = 8;
+pub(super) const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Hands<'_> {
     /// Takes the engine's finalizer from every object of this CRD that is being deleted, in all namespaces, and
@@ -174,29 +180,48 @@ impl Hands<'_> {
     }
 
     /// Takes the engine's finalizers from objects that are being deleted; one that `outlives` that is to prune nothing afterwards. One
-    /// that is refused keeps no other one back: until they are let go the engine has no rights.
+    /// that is refused keeps no other one back: until they are let go the engine has no rights. Where no answer comes, the next
+    /// step goes on.
     async fn strip(
         &self,
         served: &ApiResource,
-        pinned: Vec<Pinned>,
+        mut pinned: Vec<Pinned>,
         outlives: bool,
     ) -> Result<Outcome> {
-        let (mut outcome, mut first) = (Outcome::Unchanged, None);
-        for one in pinned {
-            match self.let_go(served, &one, outlives).await {
-                Ok(()) => outcome = Outcome::Done,
-                Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
-                Err(refused) => {
-                    let answered = matches!(refused, Refused::Status(_));
-                    let error = anyhow!(refused).context(format!("release {}", one.name));
-                    if !answered {
-                        return Err(error);
+        if pinned.len() > AT_ONCE {
+            // Elsewhere each time: what is refused, and slowly, is listed first each time, too.
+            let many = pinned.len();
+            pinned.rotate_left(usize::from_le_bytes(clock::random()) % many);
+        }
+        let (begun, mut waiting) = (Instant::now(), pinned.as_slice());
+        let (mut outcome, mut first, mut silent) = (Outcome::Unchanged, None, false);
+        while !waiting.is_empty() && !silent && begun.elapsed() < ATTEMPT {
+            let (now, later) = waiting.split_at(waiting.len().min(AT_ONCE));
+            waiting = later;
+            let calls = now
+                .iter()
+                .map(|one| self.let_go(served, one, outlives).boxed());
+            let ends = join_all(calls.collect::<Vec<_>>()).await;
+            for (one, end) in now.iter().zip(ends) {
+                match end {
+                    Ok(()) => outcome = Outcome::Done,
+                    Err(Refused::Status(status)) if matches!(status.code, 404 | 409) => {}
+                    Err(refused) => {
+                        let error = anyhow!(refused).context(format!("release {}", one.name));
+                        silent |= is_silent(&error);
+                        first.get_or_insert(error);
                     }
-                    first.get_or_insert(error);
                 }
             }
         }
-        first.map_or(Ok(outcome), Err)
+        match (first, waiting.len()) {
+            (Some(error), _) => Err(error),
+            (None, 0) => Ok(outcome),
+            (None, many) => Ok(Outcome::Failed(format!(
+                "{many} {} are let go later: there are too many for one step",
+                served.plural
+            ))),
+        }
     }
 
     async fn let_go(

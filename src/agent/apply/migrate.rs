@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::refused::unread;
 use super::{AtMost as _, CALL, Hands, Refused, resource};
 use crate::agent::engine::{MANAGER, OUTDATED};
-use crate::agent::observe::Page;
+use crate::agent::observe::{Page, served};
 use crate::agent::plan::find::Named;
 use crate::agent::plan::history::Outcome;
 use crate::bundle::ObjectId;
@@ -248,13 +248,7 @@ pub(super) fn is_outdated(status: &Status) -> bool {
 /// How the objects of a CRD are asked for; its name is `PLURAL.GROUP`.
 fn served_as(crd: &str, version: &str, kind: &str) -> Option<ApiResource> {
     let (plural, group) = crd.split_once('.')?;
-    Some(ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: format!("{group}/{version}"),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    })
+    Some(served((group, version), kind, plural))
 }
 
 fn place(one: &Named) -> String {

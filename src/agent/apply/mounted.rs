@@ -1,4 +1,4 @@
-//! Host keys that Pods mount reach them at once.
+//! Host keys and signers' keys that Pods mount reach them at once.
 //!
 //! A kubelet knows of a changed ConfigMap within moments, but writes it into its volumes only when it syncs the Pod: every
 //! minute or so, or when one of the Pod's own annotations changes (<https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/>,
@@ -17,7 +17,7 @@ use crate::agent::engine::MANAGER;
 use crate::agent::engine::argocd::REPO_SERVER;
 use crate::clock;
 
-/// When the Pod's host keys were written last.
+/// When the Pod's host keys, or its ring of signers' keys, were written last.
 const WRITTEN_AT: &str = "linesman.dev/host-keys-at";
 /// The kubelet hears of the ConfigMap and of the Pod in two watches; the ConfigMap has to be first.
 const HEARD: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ impl Hands<'_> {
             let patch = Patch::Merge(&patch);
             let call = pods.patch(name, &params, &patch);
             if let Err(error) = call.await_at_most(CALL).await {
-                debug!(pod = name, %error, "its host keys follow with the kubelet's next sync");
+                debug!(pod = name, %error, "its keys follow with the kubelet's next sync");
             }
         }
     }

@@ -1,49 +1,12 @@
 //! Why a call came to nothing, and what that makes of a step.
 
-use std::time::Duration;
-
 use anyhow::anyhow;
 use kube::core::Status;
-use tokio::time::timeout;
 use tracing::debug;
 
-use super::CALL;
+use super::{Refused, lacks_right};
 use crate::agent::observe::Unread;
 use crate::agent::plan::history::Outcome;
-
-/// Why the API server did not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::agent) enum Refused {
-    #[error("{}", .0.message)]
-    Status(Box<Status>),
-    #[error("the API server did not answer in {} s", CALL.as_secs())]
-    Late,
-    #[error("ask the API server")]
-    Transport(#[source] kube::Error),
-}
-
-pub(in crate::agent) trait AtMost<T> {
-    async fn await_at_most(self, limit: Duration) -> Result<T, Refused>;
-}
-
-impl<T, F: Future<Output = kube::Result<T>>> AtMost<T> for F {
-    async fn await_at_most(self, limit: Duration) -> Result<T, Refused> {
-        match timeout(limit, self).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(Refused::of(error)),
-            Err(_) => Err(Refused::Late),
-        }
-    }
-}
-
-impl Refused {
-    fn of(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::Status(status),
-            error => Self::Transport(error),
-        }
-    }
-}
 
 /// Why a list was not read. That an object is too large is said of that, not of the API server.
 pub(super) fn unread(why: Unread) -> anyhow::Error {
@@ -54,9 +17,12 @@ pub(super) fn unread(why: Unread) -> anyhow::Error {
     }
 }
 
-/// Whether it was refused for want of a right: an admission's refusal is a 403, too, and names no user.
-pub(in crate::agent) fn lacks_right(status: &Status) -> bool {
-    status.code == 403 && status.message.contains(": User \"")
+/// Whether no answer came. The next call would have none either, as a rule, and each is waited for.
+pub(super) fn is_silent(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<Refused>() {
+        Some(Refused::Late | Refused::Transport(_)) => true,
+        Some(Refused::Status(_)) | None => false,
+    }
 }
 
 /// An object that the API server finds invalid is no better the next time (400, 422).

@@ -1,10 +1,15 @@
 //! Sync objects that died with their CRD are brought back.
 
 use anyhow::{Result, anyhow, ensure};
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::dying::{AT_ONCE, ATTEMPT};
+use super::refused::is_silent;
 use super::{AtMost as _, CALL, Hands, Refused, lacks_right};
 use crate::agent::engine::GUARD;
 use crate::agent::plan::history::Outcome;
@@ -15,7 +20,8 @@ use crate::bundle::ObjectId;
 const RESTORER: &str = "linesman-restore";
 
 impl Hands<'_> {
-    /// Brings back what [`Self::release`] kept. An object that cannot be brought back does not keep the others away.
+    /// Brings back what [`Self::release`] kept. An object that cannot be brought back does not keep the others away: the next try
+    /// begins with those that this one did not come to.
     pub(super) async fn restore(
         &self,
         crd: &ObjectId,
@@ -23,14 +29,32 @@ impl Hands<'_> {
         left: &mut Vec<Saved>,
     ) -> Result<Outcome> {
         let plural = crd.name.split('.').next().unwrap_or_default();
-        let mut first = None;
-        for one in saved {
-            if let Err(error) = self.bring_back(plural, &one.object).await {
-                left.push(one.clone());
-                first.get_or_insert_with(|| error.context(format!("restore {}", one.place())));
+        let (begun, mut waiting) = (Instant::now(), saved);
+        let (mut failed, mut first, mut silent) = (Vec::new(), None, false);
+        while !waiting.is_empty() && !silent && begun.elapsed() < ATTEMPT {
+            let (now, later) = waiting.split_at(waiting.len().min(AT_ONCE));
+            waiting = later;
+            let calls = now
+                .iter()
+                .map(|one| self.bring_back(plural, &one.object).boxed());
+            let ends = join_all(calls.collect::<Vec<_>>()).await;
+            for (one, end) in now.iter().zip(ends) {
+                if let Err(error) = end {
+                    silent |= is_silent(&error);
+                    failed.push(one.clone());
+                    first.get_or_insert_with(|| error.context(format!("restore {}", one.place())));
+                }
             }
         }
-        first.map_or(Ok(Outcome::Done), Err)
+        left.extend_from_slice(waiting);
+        left.append(&mut failed);
+        match (first, waiting.len()) {
+            (Some(error), _) => Err(error),
+            (None, 0) => Ok(Outcome::Done),
+            (None, many) => Ok(Outcome::Failed(format!(
+                "{many} objects of {crd} are brought back later: there are too many for one step"
+            ))),
+        }
     }
 
     /// Never by force: what somebody made under its name meanwhile is that one's.

@@ -7,11 +7,12 @@ use http::{Method, Request, Response, Uri};
 use kube::client::Body;
 
 use super::*;
-use crate::agent::engine::argocd::PROBED_FROM;
+use crate::agent::engine::argocd::{PROBED_FROM, canary};
 use crate::agent::plan::{self, Object};
 use crate::wire::api::EngineKind;
 
 mod inventory;
+mod recreate;
 mod release;
 
 #[test]
@@ -276,15 +277,18 @@ async fn argo_cd_forgets_the_operation_that_was_seen_and_is_asked_to_look() {
 /// F12: Argo CD takes its own annotation away for an answer; ours beside it says when it was asked.
 #[tokio::test]
 async fn a_question_to_an_applicationset_goes_with_its_time() {
-    let install = plan::tests::install_of(EngineKind::Argocd);
+    let mut install = plan::tests::install_of(EngineKind::Argocd);
+    let ours = canary("argocd");
+    let some = install.wanted[&install.sync].clone();
+    install.wanted.insert(ours.clone(), some);
     let step = Step {
         action: Action::Nudge,
-        target: ObjectId::new(Kind::ApplicationSet, "argocd", "shops"),
+        target: ours,
         cause: None,
     };
     let live = json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
-        "metadata": {"name": "shops", "namespace": "argocd"},
+        "metadata": {"name": "linesman-probe", "namespace": "argocd", "resourceVersion": "8"},
     });
     let answer = move |_: &Method, _: &Uri| Some((200, live.clone()));
     let (calls, done) = done_to(&install, &step, &Observed::default(), &[], answer).await;

@@ -21,9 +21,9 @@ use tokio::time::{Instant, timeout_at};
 const LASTS: u32 = 60;
 /// Many objects are listed anew this often.
 const SELDOM: Duration = Duration::from_mins(5);
-/// What the owner says is listed anew this often, which costs two requests in place of one,
+/// What the owner says is listed anew this often. A list and a watch are two requests, where a watch that goes on is one.
 const OFTEN: Duration = Duration::from_mins(1);
-/// and the agent's own objects this often.
+/// The agent's own objects are listed anew this often.
 const RARELY: Duration = Duration::from_secs(150);
 
 /// The objects of `api` that `only` selects, as they are and as they become: a minute late where a connection died, and five where the

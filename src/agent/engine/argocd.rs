@@ -5,11 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::install::Parts;
-use super::wanted::{Body, comparable, entry, of_bundle, own};
+use super::wanted::{Body, Wanted, comparable, entry, of_bundle, own};
 use super::{Traits, labels, one_key_per_line};
 use crate::agent::{Desired, EngineKeys};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::wire::api::EngineKind;
+
+pub mod signers;
+
+pub use signers::KEYRING;
 
 /// What its objects are part of; its usual namespace has the same name.
 const PART_OF: &str = "argocd";
@@ -23,6 +27,8 @@ pub const SESSION: &str = "argocd-secret";
 pub const REDIS: &str = "argocd-redis";
 /// Makes Applications of `ApplicationSet`s.
 pub const APPLICATIONSETS: &str = "argocd-applicationset-controller";
+/// What that is asked with: an `ApplicationSet` without generators, of which nothing is made. Those of the catalog are others'.
+pub const CANARY: &str = "linesman-probe";
 /// Makes manifests of what is in Git.
 pub const REPO_SERVER: &str = "argocd-repo-server";
 pub const KNOWN_HOSTS: &str = "argocd-ssh-known-hosts-cm";
@@ -77,14 +83,17 @@ pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
     let id = |kind, name: &str| ObjectId::new(kind, place, name);
     wanted.insert(id(Kind::Namespace, place), own(namespace(place)));
     wanted.insert(id(Kind::ConfigMap, KNOWN_HOSTS), own(known_hosts(desired)));
-    let mut objects = desired.install.bundle.objects.iter();
-    if let Some(config) = objects.find(|o| is_config(o.head())) {
-        let (whole, keys) = configured(config.whole().into_owned());
-        let body = Body::Shared {
-            whole: whole.into(),
-            keys: keys.clone().into(),
-        };
-        wanted.insert(id(Kind::ConfigMap, CONFIG), entry(keys, body));
+    let bundled = |name: &str| {
+        let mut objects = desired.install.bundle.objects.iter();
+        let map = objects.find(|o| is_map(o.head(), name));
+        map.map(|map| map.whole().into_owned())
+    };
+    if let Some(config) = bundled(CONFIG) {
+        wanted.insert(id(Kind::ConfigMap, CONFIG), shared(configured(config)));
+    }
+    let signed = desired.assignment.catalog.signers.as_slice();
+    if let Some(keyring) = signers::keyring(bundled(KEYRING), place, signed) {
+        wanted.insert(id(Kind::ConfigMap, KEYRING), shared(keyring));
     }
     for name in [SESSION, REDIS, REPOSITORY] {
         let expect = secret(desired, keys, name).unwrap_or_default();
@@ -92,7 +101,12 @@ pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
         wanted.insert(id(Kind::Secret, name), entry(expect, Body::Secret));
     }
     let root = id(Kind::Application, ROOT);
-    wanted.insert(id(Kind::AppProject, PROJECT), own(project(place)));
+    let project = signers::project(project(place), signed);
+    wanted.insert(id(Kind::AppProject, PROJECT), own(project));
+    let sets = ObjectId::crd_of(Kind::ApplicationSet);
+    if wanted.contains_key(&id(Kind::Deployment, APPLICATIONSETS)) && wanted.contains_key(&sets) {
+        wanted.insert(canary(place), own(application_set(place)));
+    }
     wanted.insert(root.clone(), own(application(desired)));
     Parts {
         traits: &TRAITS,
@@ -101,6 +115,11 @@ pub(super) fn parts(desired: &Desired, keys: &EngineKeys) -> Parts {
         sync: root,
         secret: id(Kind::Secret, REPOSITORY),
     }
+}
+
+/// Where the [`CANARY`] is.
+pub fn canary(namespace: &str) -> ObjectId {
+    ObjectId::new(Kind::ApplicationSet, namespace, CANARY)
 }
 
 /// Only the subjects of bindings for the whole cluster name a namespace in the manifest.
@@ -119,8 +138,17 @@ pub(super) fn is_ours(id: &ObjectId) -> bool {
     id.name == KNOWN_HOSTS
 }
 
-fn is_config(object: &Value) -> bool {
-    super::place(object).is_some_and(|id| id.kind == Kind::ConfigMap && id.name == CONFIG)
+fn is_map(object: &Value, name: &str) -> bool {
+    super::place(object).is_some_and(|id| id.kind == Kind::ConfigMap && id.name == name)
+}
+
+/// Of which only our keys are kept once it is there.
+fn shared((whole, keys): (Value, Value)) -> Wanted {
+    let body = Body::Shared {
+        whole: whole.into(),
+        keys: keys.clone().into(),
+    };
+    entry(keys, body)
 }
 
 /// The ConfigMap of all settings, whole and as the patch of our keys: what people add or change beside them is theirs.
@@ -209,6 +237,29 @@ fn project(place: &str) -> Value {
             "sourceRepos": ["*"],
             "destinations": [{"namespace": "*", "server": "*"}],
             "clusterResourceWhitelist": [{"group": "*", "kind": "*"}],
+        },
+    })
+}
+
+/// Without a generator, for its controller writes each of them anew with every answer, and not every version in the same way. Should
+/// somebody give it one, its Applications are refused: there is no such project.
+fn application_set(place: &str) -> Value {
+    const WHY: &str = "Linesman asks the applicationset-controller with it whether it works; nothing is made of it";
+    json!({
+        "apiVersion": Kind::ApplicationSet.api_version(), "kind": Kind::ApplicationSet.as_str(),
+        "metadata": {
+            "name": CANARY, "namespace": place, "labels": labels(),
+            "annotations": {"linesman.dev/purpose": WHY},
+        },
+        "spec": {
+            "generators": [],
+            "template": {
+                "metadata": {"name": CANARY},
+                "spec": {
+                    "project": CANARY,
+                    "destination": {"server": HERE, "namespace": place},
+                },
+            },
         },
     })
 }

@@ -63,7 +63,32 @@ fn leads(kind: Kind) -> &'static [&'static str] {
             "sourceHydrator",
             "destination",
         ],
-        _ => &[],
+        Kind::Namespace
+        | Kind::CustomResourceDefinition
+        | Kind::ClusterRole
+        | Kind::ServiceAccount
+        | Kind::ClusterRoleBinding
+        | Kind::Role
+        | Kind::RoleBinding
+        | Kind::ResourceQuota
+        | Kind::ConfigMap
+        | Kind::Service
+        | Kind::NetworkPolicy
+        | Kind::Secret
+        | Kind::Deployment
+        | Kind::StatefulSet
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
+        | Kind::HelmRelease
+        | Kind::AppProject
+        | Kind::ApplicationSet
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => &[],
     }
 }
 

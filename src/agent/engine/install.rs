@@ -73,8 +73,8 @@ impl Install {
                 continue;
             };
             if id.kind == Kind::ConfigMap && !argocd::is_ours(id) {
-                let data = fields.get("data").cloned();
-                wanted.known = Some(Arc::new(data.unwrap_or_else(|| json!({}))));
+                let known = argocd::signers::known(id, &wanted.expect, fields);
+                wanted.known = Some(Arc::new(known));
             }
             if !from_git {
                 continue;
@@ -276,7 +276,10 @@ impl Install {
     /// word, and nobody else's.
     pub fn trusts(&self, id: &ObjectId) -> bool {
         let host_keys = id.kind == Kind::ConfigMap && argocd::is_ours(id);
-        let signers = id.kind == Kind::Secret && id.name == flux::SIGNERS;
+        let ring = id.kind == Kind::ConfigMap && id.name == argocd::KEYRING;
+        // While nobody signs, it is a ConfigMap like the others.
+        let ring = ring && !self.catalog().signers.is_empty();
+        let signers = ring || id.kind == Kind::Secret && id.name == flux::SIGNERS;
         *id == self.secret || (host_keys || signers) && id.namespace == self.namespace
     }
 
@@ -286,7 +289,7 @@ impl Install {
         std::iter::once(&self.source).chain(sync)
     }
 
-    /// What controllers beside those of the roots are asked with.
+    /// What controllers beside those of the roots are asked with as the roots are. Argo CD's is among the [witnesses](Self::witnesses).
     pub fn canaries(&self) -> impl Iterator<Item = &ObjectId> {
         let mut wanted = self.wanted.keys();
         wanted
@@ -332,7 +335,11 @@ fn always_ours(id: &ObjectId, install: &Install) -> bool {
         &install.sync,
         &install.rights,
     ];
-    let kinds = matches!(id.kind, Kind::Namespace | Kind::AppProject);
+    // Of the last kind there is only what we ask with.
+    let kinds = matches!(
+        id.kind,
+        Kind::Namespace | Kind::AppProject | Kind::ApplicationSet
+    );
     let canary = install.canaries().any(|canary| canary == id);
     kinds || canary || id.kind.optional() || roots.contains(&id) || install.trusts(id)
 }

@@ -18,6 +18,7 @@ use crate::agent::caller::{Call, Caller};
 use crate::agent::engine::{self, Site};
 use crate::agent::fault::Stage;
 use crate::agent::gate::policy::Policy;
+use crate::agent::plan;
 use crate::agent::plan::change::{self, Change, Form, Next};
 use crate::agent::{InForce, Rest, Verdict};
 use crate::bundle::{Bundle, UnpackError};
@@ -176,6 +177,9 @@ impl Keeper {
         } else {
             Arc::new(self.fetch(&to.bundle).await?)
         };
+        if replaces && plan::replace::is_unverified(wished, &bundle) {
+            bail!("{}", plan::replace::UNVERIFIED);
+        }
         let both = change::is_of_both(&from, &held.form, &to, known);
         let extras = if both {
             let extras = |kind| engine::extras(&Site::of(kind, &self.context.engines));

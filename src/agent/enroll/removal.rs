@@ -17,7 +17,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -25,16 +25,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::stored::{self, within};
-use crate::agent::engine::flux;
+use crate::agent::engine::canary;
 use crate::agent::gate::policy;
 use crate::agent::observe;
 use crate::agent::plan::coverage;
-use crate::bundle::Kind;
 use crate::manifests::scope::{BINDINGS, Extent, SCOPE};
 use crate::manifests::{
     AGENT, ENGINE_ROLE, EngineNamespaces, GUARD_POLICY, HUB_MAP, JOIN_SECRET, KEYS_SECRET,
     LINE_ACCOUNT, LINE_SUBJECTS, READ_ROLE, STATE_SECRET,
 };
+use crate::wire::api::EngineKind;
 
 mod copy;
 mod engine;
@@ -213,10 +213,11 @@ async fn cluster_roles(
             depend(&policies, GUARD_POLICY, &owner).await;
             let policies = Api::<ValidatingAdmissionPolicyBinding>::all(kube.clone());
             depend(&policies, GUARD_POLICY, &owner).await;
-            let releases = observe::resource(Kind::HelmRelease);
-            let releases: Api<DynamicObject> =
-                Api::namespaced_with(kube.clone(), flux::NAME, &releases);
-            depend(&releases, flux::CANARY, &owner).await;
+            for kind in [EngineKind::Flux, EngineKind::Argocd] {
+                let asked = canary(kind, engines.of(kind));
+                let all = observe::api(kube, asked.kind, &asked.namespace);
+                depend(&all, &asked.name, &owner).await;
+            }
             // The agent may change them, and not delete them.
             for namespace in engines.all() {
                 let bindings = Api::<RoleBinding>::namespaced(kube.clone(), namespace);

@@ -260,7 +260,10 @@ fn a_whole_cluster_is_summarised() {
                 (EngineKind::Flux, "clusters/eu1".to_owned()),
             ],
             git: Via::Line,
+            namespace: "argocd".to_owned(),
+            verifies: true,
         }),
+        unverified: Some(false),
     };
     let expected = [
         ("agent.replaces-engines", "true"),
@@ -273,6 +276,7 @@ fn a_whole_cluster_is_summarised() {
             "engine.paths",
             "argocd=clusters/eu1.argocd,flux=clusters/eu1",
         ),
+        ("engine.verifies", "true"),
         ("git.in-force", "line"),
         ("incarnation", "uid-1"),
         ("kubernetes.minor", "33"),
@@ -287,6 +291,33 @@ fn a_whole_cluster_is_summarised() {
     ];
     let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     assert_eq!(summarize(&sources), expected);
+}
+
+/// W43: who signs is verified where the engine can, and was not told to leave that; of one that cannot be read nothing is said.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_was_told_to_verify_nothing_is_not_said_to_verify() {
+    let path = "/apis/apps/v1/namespaces/argocd/statefulsets/argocd-application-controller";
+    let controller = |env: Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "argocd-application-controller"},
+            "spec": {
+                "selector": {}, "serviceName": "",
+                "template": {"spec": {"containers": [{"name": "controller", "env": env}]}},
+            },
+        })
+    };
+    let off = json!([{"name": "ARGOCD_GPG_ENABLED", "value": "false"}]);
+    let (objects, served) = watch::channel(BTreeMap::from([(path, controller(off))]));
+    let desired = plan::tests::desired_of(EngineKind::Argocd);
+    let told = Told::in_cluster(having(served), Some(desired));
+    let mut facts = told.facts.clone();
+    for verifies in [false, true] {
+        let said =
+            |f: &Facts| f.contains_key(ENGINE_IN_FORCE) && f.contains_key(VERIFIES) == verifies;
+        let seen = tokio::time::timeout(EVERY * 2, facts.wait_for(said)).await;
+        assert!(seen.is_ok_and(|seen| seen.is_ok()), "{verifies}");
+        objects.send_replace(BTreeMap::from([(path, controller(json!([])))]));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures_util::{Stream, StreamExt as _, stream};
+use http::HeaderValue;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret as KubeSecret, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PartialObjectMeta, PostParams};
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::call;
-use super::upstream::Credential;
+use super::upstream::{Credential, authorization};
 use crate::backoff::Schedule;
 use crate::clock;
 use crate::lifetime::hearts::Heart;
@@ -45,7 +46,7 @@ const RETRY: Schedule = Schedule {
 /// What asking for a token came to.
 enum Asked {
     Token {
-        bearer: Secret<String>,
+        bearer: Secret<HeaderValue>,
         /// The UID of the Secret that it is bound to.
         bound: String,
     },
@@ -210,7 +211,8 @@ impl Keeper {
         .await
         .context("request a token for ServiceAccount linesman-line")?;
         let status = answer.status.context("the API server gave no token")?;
-        let bearer = Secret::new(status.token);
+        let bearer = authorization(&status.token)
+            .context("use the token of ServiceAccount linesman-line")?;
         Ok(Asked::Token { bearer, bound })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header;
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
 use tracing::debug;
@@ -99,7 +99,7 @@ async fn pass_on(
     shared: &Shared,
     pass: &Pass,
     request: Request<Body>,
-    (bearer, bound): (&Secret<String>, &str),
+    (bearer, bound): (&Secret<HeaderValue>, &str),
 ) -> Result<Response<Incoming>, Refusal> {
     let answer = if may_be_late(&pass.info, request.body().size_hint().upper()) {
         let runs = running::running(pass, request.uri(), bound.to_owned());
@@ -114,7 +114,9 @@ async fn pass_on(
 }
 
 /// The token in force, its serial, and the UID of the Secret that it is bound to.
-pub(super) async fn credential(shared: &Shared) -> Result<(Secret<String>, u64, String), Refusal> {
+pub(super) async fn credential(
+    shared: &Shared,
+) -> Result<(Secret<HeaderValue>, u64, String), Refusal> {
     match shared.upstream.credential().await {
         Credential::Token {
             bearer,
@@ -187,7 +189,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Whether the API server lets `linesman-line` act as who stands in these headers, by what it answers to `GET /version`.
-async fn acts(shared: &Shared, headers: &HeaderMap, bearer: &Secret<String>) -> bool {
+async fn acts(shared: &Shared, headers: &HeaderMap, bearer: &Secret<HeaderValue>) -> bool {
     let asked = async {
         let mut request = Request::new(full(Bytes::new()));
         *request.uri_mut() = Uri::from_static("/version");

@@ -38,7 +38,8 @@ pub enum Credential {
         namespace: String,
     },
     Token {
-        bearer: Secret<String>,
+        /// As [`authorization`] makes it.
+        bearer: Secret<HeaderValue>,
         serial: u64,
         /// The UID of the Secret that it is bound to.
         bound: String,
@@ -138,7 +139,7 @@ impl Upstream {
     pub async fn send(
         &self,
         request: Request<Body>,
-        bearer: &Secret<String>,
+        bearer: &Secret<HeaderValue>,
     ) -> Result<Response<Incoming>, Error> {
         let switches = request.headers().contains_key(UPGRADE);
         let by = if switches { &self.late } else { &self.send };
@@ -150,7 +151,7 @@ impl Upstream {
     pub async fn send_to_late(
         &self,
         request: Request<Body>,
-        bearer: &Secret<String>,
+        bearer: &Secret<HeaderValue>,
     ) -> Result<Response<Incoming>, Error> {
         self.sent(&self.late, request, bearer).await
     }
@@ -159,12 +160,10 @@ impl Upstream {
         &self,
         by: &Sender,
         mut request: Request<Body>,
-        bearer: &Secret<String>,
+        bearer: &Secret<HeaderValue>,
     ) -> Result<Response<Incoming>, Error> {
         *request.uri_mut() = at(&self.server, request.uri());
-        let mut value = HeaderValue::try_from(format!("Bearer {}", bearer.expose()))
-            .expect("tokens are base64url");
-        value.set_sensitive(true);
+        let value = bearer.expose().clone();
         request.headers_mut().insert(AUTHORIZATION, value);
         by(request).await
     }
@@ -185,7 +184,7 @@ impl Upstream {
     }
 
     /// Whether the API server takes this token; also where it cannot say.
-    pub async fn takes(&self, bearer: &Secret<String>) -> bool {
+    pub async fn takes(&self, bearer: &Secret<HeaderValue>) -> bool {
         let version = json!({"nonResourceAttributes": {"verb": "get", "path": "/version"}});
         let answer = self.review(bearer, &version).await;
         !matches!(answer, Ok((StatusCode::UNAUTHORIZED, _)))
@@ -213,7 +212,11 @@ impl Upstream {
     }
 
     /// The `SelfSubjectAccessReview` of `linesman-line`, the only request that it makes as itself.
-    async fn review(&self, bearer: &Secret<String>, asked: &Value) -> Result<(StatusCode, Bytes)> {
+    async fn review(
+        &self,
+        bearer: &Secret<HeaderValue>,
+        asked: &Value,
+    ) -> Result<(StatusCode, Bytes)> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -234,6 +237,14 @@ impl Upstream {
             .unwrap_or_else(|_| anyhow::bail!("the API server did not answer in 10 s"))
             .context("review the rights of linesman-line")
     }
+}
+
+/// What a request carries of a token. An error where no header takes it: whoever gave it may have written anything.
+pub fn authorization(token: &str) -> Result<Secret<HeaderValue>> {
+    let value = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut value = value.context("the token is none that a header takes")?;
+    value.set_sensitive(true);
+    Ok(Secret::new(value))
 }
 
 /// Connects as `tls` does. What takes a connection and says nothing is not waited for: no other deadline meets a watch's first.
@@ -318,7 +329,7 @@ mod tests {
         let config = kube::Config::new(url.parse().unwrap());
         let (_publish, credential) = watch::channel(Credential::Starting);
         let upstream = Upstream::new(&config, credential, mpsc::channel(1).0).unwrap();
-        let bearer = Secret::new("token".to_owned());
+        let bearer = authorization("token").unwrap();
         let began = tokio::time::Instant::now();
         let request = Request::get("/api/v1/pods?watch=1").body(full("")).unwrap();
         let error = upstream.send(request, &bearer).await.unwrap_err();
@@ -368,7 +379,7 @@ mod tests {
             credential: watch::channel(Credential::Starting).1,
             renew: mpsc::channel(1).0,
         };
-        let bearer = Secret::new("token".to_owned());
+        let bearer = authorization("token").unwrap();
         for request in [
             Request::get("/api/v1/pods?watch=1"),
             Request::post("/api/v1/namespaces/a/pods/b/exec").header(UPGRADE, "SPDY/3.1"),

@@ -69,7 +69,7 @@ fn is_secret(info: &RequestInfo) -> bool {
     info.group.is_empty() && info.resource == "secrets"
 }
 
-/// In the agent's namespace one looks, but not at Secrets.
+/// In the agent's namespace one looks, but not at Secrets, and lets its Pods go where a node is drained.
 fn inside(info: &RequestInfo) -> Result<(), Refusal> {
     let (asked, namespace) = (scope::describe(info), &info.namespace);
     if is_secret(info) {
@@ -78,13 +78,22 @@ fn inside(info: &RequestInfo) -> Result<(), Refusal> {
         );
         return Err(denied(what, ""));
     }
-    if scope::reads(info) {
+    if scope::reads(info) || evicts(info) {
         return Ok(());
     }
     let what = format!(
         "'{asked}': namespace {namespace} is the agent's own, and is only looked at through the line"
     );
     Err(denied(what, ""))
+}
+
+/// Whether it has a Pod go from its node, as far as its disruption budgets allow: it shows nothing and changes nothing, and the Pod's owner
+/// makes another one.
+fn evicts(info: &RequestInfo) -> bool {
+    info.group.is_empty()
+        && info.resource == "pods"
+        && info.subresource == "eviction"
+        && info.verb == "create"
 }
 
 /// The engine's copy of the deploy key by its name, and lists that would show it or the agent's own keys.

@@ -48,7 +48,7 @@ async fn nothing_is_written_once_another_may_lead() {
         said.map_err(|error| error.to_string().contains(&Over.to_string()))
     };
     assert_eq!(send(Method::PATCH).await, Err(true));
-    renewed.send_replace(Some(Instant::now()));
+    renewed.send_replace(Some(Moment::now()));
     for method in [Method::PATCH, Method::DELETE, Method::POST] {
         assert_eq!(send(method).await, Ok("{}".to_owned()));
     }
@@ -61,6 +61,43 @@ async fn nothing_is_written_once_another_may_lead() {
     assert_eq!(*arrived.lock().unwrap(), all);
     tokio::time::advance(STILL).await;
     assert_eq!(hearts.say(), None, "it beat with the last call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_goes_by_the_clock_that_went_further() {
+    let start = Instant::now();
+    let seconds = Duration::from_secs;
+    let at = |awake: u64, up: Option<u64>| Moment {
+        at: start + seconds(awake),
+        up: up.map(seconds),
+    };
+    for (began, ended, gone) in [
+        ((0, Some(100)), (13, Some(113)), 13),
+        // It slept for an hour.
+        ((0, Some(100)), (1, Some(3_701)), 3_601),
+        // What was set back, or cannot be read, leaves the other one.
+        ((0, Some(100)), (13, Some(50)), 13),
+        ((0, None), (13, Some(113)), 13),
+        ((0, Some(100)), (13, None), 13),
+    ] {
+        let (began, ended) = (at(began.0, began.1), at(ended.0, ended.1));
+        assert_eq!(began.until(ended), seconds(gone), "{began:?} {ended:?}");
+    }
+}
+
+/// While its node sleeps no timer of a leader runs, and another one takes over.
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_after_a_sleep_before_the_lease_is_renewed() {
+    let renewed = watch::Sender::new(Some(Moment::now()));
+    let term = Term(renewed.subscribe());
+    assert!(term.holds());
+    let slept = Moment {
+        at: Instant::now(),
+        up: clock::boot().and_then(|boot| boot.up.checked_sub(TERM)),
+    };
+    renewed.send_replace(Some(slept));
+    assert!(!term.holds());
 }
 
 fn lease(version: u32, holder: &str) -> Value {

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::transport::{self, Target, Tls};
 use super::{LinkConfig, Up};
 use crate::clock::{self, Steady};
+use crate::telemetry::chain_of;
 use crate::tunnel::driver::{self, ExchangeError, Identity};
 use crate::tunnel::handshake::{self, Agent, HandshakeError, Limits, SUBPROTOCOL, Welcome};
 use crate::tunnel::session::Role;
@@ -82,13 +83,7 @@ impl DialError {
 
     /// With all causes, on one line.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        text
+        chain_of(self)
     }
 }
 

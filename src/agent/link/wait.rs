@@ -166,6 +166,7 @@ mod tests {
             text: String::new(),
             retry_after,
             by_peer: true,
+            silence: Duration::ZERO,
         };
         let waits = |asked: Duration| {
             let retry_after_ms = u32::try_from(asked.as_millis()).unwrap();

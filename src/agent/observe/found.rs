@@ -80,10 +80,8 @@ impl Found {
                 }
             }
             Self::Pods(pods, cut) => {
-                if let Some(name) = live.metadata.name.clone()
-                    && let Ok(pod) = live.try_parse()
-                {
-                    *cut |= !admit_pod(pods, name, Arc::new(project::pod(pod)));
+                if let Some(name) = live.metadata.name.clone() {
+                    *cut |= !admit_pod(pods, name, Arc::new(project::pod(live)));
                 }
             }
             Self::Leases(leases) => {

@@ -39,9 +39,9 @@ pub(in crate::agent) struct Pages {
     params: ListParams,
     /// How long one answer may take.
     call: Duration,
-    /// How many objects are asked for,
+    /// How many objects are asked for next.
     limit: u32,
-    /// and how many at most, after what came in time.
+    /// How many are asked for at most: fewer than before after a page that did not come in time.
     most: u32,
     turn: Arc<Semaphore>,
 }

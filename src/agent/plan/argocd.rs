@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime};
 use super::fault::Class;
 use super::full;
 use super::health::works;
-use super::state::{Object, Observed, Probe};
+use super::state::{Child, Object, Observed, Probe};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::{
     JITTER, PROBED_AT, PROBED_FROM, RECONCILES, REFRESH, REPO_SERVER, SKIP,
@@ -92,9 +92,17 @@ pub fn tried(root: &Object) -> bool {
 /// What asks for a look at an Application, as it was seen last; where it was not, nothing is known of the look before. Nor is it where
 /// somebody has asked already: the look that comes next may have begun before this question, and takes it away all the same.
 pub fn question(seen: Option<&Object>, now: &str) -> Value {
+    let how = look(seen.is_some_and(doubts_signer));
     let seen = seen.filter(|root| root.annotation(REFRESH).is_none());
     let before = seen.map(|root| root.text(LOOKED));
-    json!({REFRESH: "normal", PROBED_AT: now, PROBED_FROM: before})
+    json!({REFRESH: how, PROBED_AT: now, PROBED_FROM: before})
+}
+
+/// How a look is asked for. What Argo CD once met in a commit's signature it keeps with what it made of that commit, and goes on
+/// saying (`reposerver/repository`, `getManifestCacheEntry`): also of one that it read before anybody had to sign, and when the key
+/// has come since. Only what is asked for in this way is verified anew.
+pub fn look(unsigned: bool) -> &'static str {
+    if unsigned { "hard" } else { "normal" }
 }
 
 /// The probe that it carries. The controller takes the annotation away with the status that it writes, whose time
@@ -169,6 +177,30 @@ pub fn doubts_host(root: &Object) -> bool {
     faults(root).any(|(class, _)| class == Class::HostKeyMismatch)
 }
 
+/// Whether it refuses a commit for its signature.
+pub fn doubts_signer(root: &Object) -> bool {
+    faults(root).any(|(class, _)| class == Class::SignatureFailed)
+}
+
+/// The same of one below the root.
+pub fn is_unsigned(child: &Child) -> bool {
+    let class = |(kind, text): &(String, String)| class(kind, text);
+    child.trouble.as_ref().and_then(class) == Some(Class::SignatureFailed)
+}
+
+/// Whether what is said is that a commit lacks a signature that counts (`controller/state.go`, `verifyGnuPGSignature`); operations
+/// repeat it.
+fn is_refusal(message: &str) -> bool {
+    [
+        " is not signed, but a signature is required",
+        ", but this key is not allowed in AppProject",
+        ", but verification result was invalid",
+        "Could not verify commit signature on revision ",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
+}
+
 /// The project that an Application says it refers to in vain. A controller that has just started may look at one before it
 /// knows of its project.
 pub fn missed_project(message: &str) -> Option<&str> {
@@ -216,6 +248,10 @@ pub fn faults(root: &Object) -> impl Iterator<Item = (Class, String)> {
         if text("type") == SYNC_ERROR {
             return Some((class, with_first(root, said)));
         }
+        let commit = root.text("/status/sync/revision");
+        if class == Class::SignatureFailed && !said.contains(commit) {
+            return Some((class, format!("{said}; commit {commit}")));
+        }
         Some((class, said))
     });
     named.chain(failed(root))
@@ -247,7 +283,8 @@ pub(super) fn class(kind: &str, message: &str) -> Option<Class> {
             Class::RedisDown
         }
         "ComparisonError" | "UnknownError" | "InvalidSpecError" => compared(message),
-        "SyncError" | "DeletionError" => Class::ApplyFailed,
+        "SyncError" => operation::class(message),
+        "DeletionError" => Class::ApplyFailed,
         _ => return None,
     };
     Some(class)

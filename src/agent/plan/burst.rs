@@ -22,9 +22,9 @@ mod fate;
 mod left;
 pub mod missed;
 
-pub use fate::Fate;
 pub(super) use fate::ready;
-use fate::{prunes, taken};
+pub use fate::{Fate, MAX_LISTED, is_listed};
+use fate::{lists, prunes, taken};
 
 /// So many within [`TOGETHER`] are no single wish.
 const MANY: usize = 3;
@@ -111,7 +111,7 @@ fn note_end(
     let began = fate.and_then(|fate| fate.began);
     let wish = wish.unwrap_or_else(|| match owner.kind {
         Kind::Application => gives_up(observed, owner, id),
-        _ => takes_away(observed, owner, (began, now)),
+        _ => takes_away(observed, owner, id, (began, now)),
     });
     if wish {
         return;
@@ -131,13 +131,20 @@ fn begins<'a>(observed: &'a Observed, id: &ObjectId) -> Option<&'a ObjectId> {
 }
 
 /// Whether an object that a Kustomization brought goes because of that one: it follows a commit that has it no more, or
-/// goes itself. What is heard late, because a watch was cut, is told by when it `began`.
+/// goes itself. What is heard late, because a watch was cut, is told by when it `began`. What it lists after its work it has not taken.
 fn takes_away(
     observed: &Observed,
     owner: &ObjectId,
+    id: &ObjectId,
     (began, now): (Option<OffsetDateTime>, OffsetDateTime),
 ) -> bool {
+    let root = observed.objects.get(owner);
+    let child = observed.children.get(owner).map(|child| &child.fate);
     let done = observed.moved.get(owner).map(|at| (now - *at).abs());
+    let done = done.filter(|ago| {
+        let by_child = || child.is_some_and(|child| child.holds(id));
+        *ago < KEPT && !root.map_or_else(by_child, |root| lists(root, id))
+    });
     if done.is_some_and(|ago| ago < LATE) {
         return true;
     }
@@ -146,13 +153,13 @@ fn takes_away(
     let before = |done_at: Option<OffsetDateTime>| {
         let both = began.zip(done_at);
         let in_time = both.is_some_and(|(began, at)| began <= at + LATE);
-        late && done.is_some_and(|ago| ago < KEPT) && in_time
+        late && done.is_some() && in_time
     };
-    if let Some(root) = observed.objects.get(owner) {
+    if let Some(root) = root {
         let root = Fate::of_root(owner.kind, root);
         return root.moving || before(root.done_at);
     }
-    match observed.children.get(owner).map(|owner| &owner.fate) {
+    match child {
         Some(owner) => owner.moving || owner.dying || before(owner.done_at),
         // It is gone, unless it is one of those that are not known, or none of its kind is yet.
         None => !observed.cut.contains(&owner.kind) && !observed.awaited.contains(&owner.kind),

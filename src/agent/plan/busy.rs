@@ -282,6 +282,7 @@ impl History {
         self.saw_automated(install, observed);
         self.saw_rights(install, observed);
         self.saw_complaints(now, install, observed);
+        self.saw_unready(now, observed);
         self.saw_exits(now, install, observed);
         self.saw_silence(now, install, observed);
         self.saw_dropped(now, &ownership::taken(install, observed), observed);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
 use super::{Finding, Mode, Object, Observed, Plan, health};
-use crate::agent::engine::{self, Install, flux};
+use crate::agent::engine::{self, Install};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::manifests::ENGINE_ROLE;
@@ -169,12 +169,14 @@ pub fn places(bundle: &Bundle) -> impl Iterator<Item = Place> + '_ {
         .filter_map(|object| Some(Place::of(&engine::place(object.head())?)))
 }
 
-/// All that a change may leave over: what the bundles of both sides bring, with what a controller of Flux is asked with, whether
+/// All that a change may leave over: what the bundles of both sides bring, with what a controller is asked with, whether
 /// either has it or not: an agent of before left that behind.
 pub fn all_places(sides: [&Bundle; 2], extras: &[ObjectId], known: Option<&Change>) -> Vec<Place> {
     let mut all: Vec<Place> = sides.into_iter().flat_map(places).collect();
-    let of_flux = sides.into_iter().filter(|b| b.engine == EngineKind::Flux);
-    all.extend(of_flux.map(|b| Place::of(&flux::canary(&b.namespace))));
+    let canaries = sides
+        .into_iter()
+        .map(|b| engine::canary(b.engine, &b.namespace));
+    all.extend(canaries.map(|id| Place::of(&id)));
     all.extend(extras.iter().map(Place::of));
     all.extend(known.into_iter().flat_map(|c| c.objects.iter().cloned()));
     all.sort();

@@ -7,7 +7,7 @@ use super::argocd;
 use super::fault::Class;
 use super::find::Finding;
 use super::health::root_fault;
-use super::state::{Child, Observed};
+use super::state::{Child, History, Observed};
 use super::{redis, undecodable};
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
@@ -38,6 +38,8 @@ pub(super) fn children(
             Class::RedisDown if !redis::answers(now, observed) => return None,
             // Of another Redis, which it brought, or of what is over.
             Class::RedisDown => Class::ApplyFailed,
+            // The head that the root refuses, too, and told of as that.
+            Class::SignatureFailed if is_refused(install, observed) => return None,
             class => class,
         };
         let text = format!("is not Ready: {reason}: {message}");
@@ -53,6 +55,12 @@ pub(super) fn children(
         troubles.partition(|f| f.class == Class::DependencyNotReady);
     let named = if broken.is_empty() { waiting } else { broken };
     found.extend(named.into_iter().take(MAX_FOUND));
+}
+
+/// Whether the root itself refuses a commit for its signature.
+fn is_refused(install: &Install, observed: &Observed) -> bool {
+    let root = observed.objects.get(&install.sync);
+    root.is_some_and(|root| argocd::doubts_signer(root))
 }
 
 /// What one of them says of the engine's Redis, which answers nobody who would tell.
@@ -74,6 +82,29 @@ fn knows_it_by_now(install: &Install, observed: &Observed, message: &str) -> boo
         let project = ObjectId::new(Kind::AppProject, &install.namespace, name);
         observed.objects.contains_key(&project) || observed.children.contains_key(&project)
     })
+}
+
+/// What keeps one of them from being Ready, whether it is named or not.
+pub(super) fn says(observed: &Observed, id: &ObjectId) -> Option<Class> {
+    let child = observed.children.get(id)?;
+    let (reason, message) = child.trouble.as_ref()?;
+    (reason != undecodable::REASON).then(|| class(reason, message))
+}
+
+/// Whether more of them may be broken than are named.
+pub(super) fn are_many(observed: &Observed, findings: &[Finding]) -> bool {
+    let named = findings.iter().filter(|f| is_child(observed, f));
+    named.count() >= MAX_FOUND
+}
+
+impl History {
+    /// Notes since when each says that it is not Ready: from one reason to the next none is anew.
+    pub(super) fn saw_unready(&mut self, now: OffsetDateTime, observed: &Observed) {
+        let all = observed.children.iter();
+        let unready = all.filter(|(_, child)| child.trouble.is_some());
+        let since = |id: &ObjectId| self.unready.get(id).copied().unwrap_or(now);
+        self.unready = unready.map(|(id, _)| (id.clone(), since(id))).collect();
+    }
 }
 
 /// Whether a finding is about what the engine brought, and not about the engine.
@@ -129,8 +160,11 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use serde_json::json;
+
     use super::*;
     use crate::agent::plan::fault::Budget;
+    use crate::agent::plan::project;
 
     fn observed(children: &[(&str, Option<(&str, &str)>)]) -> Observed {
         let children: BTreeMap<ObjectId, Child> = children
@@ -201,6 +235,24 @@ mod tests {
         assert_eq!((count(&seen), told(&seen).as_str()), ((2, 2), "2"));
         let alone = observed(&[("b", waits)]);
         assert_eq!(found(&alone), [(Class::DependencyNotReady, "b".to_owned())]);
+    }
+
+    /// F30: a head that the root refuses, too, is told of once.
+    #[test]
+    fn what_refuses_the_head_as_its_root_does_is_not_named() {
+        let said = "Target revision a in Git is not signed, but a signature is required";
+        let mut seen = observed(&[("web", Some(("ComparisonError", said)))]);
+        let named = (Class::SignatureFailed, "web".to_owned());
+        assert_eq!(found(&seen), [named]);
+        let root = json!({
+            "apiVersion": "v1", "kind": "x", "metadata": {"name": "root"},
+            "status": {"conditions": [{"type": "ComparisonError", "message": said}]},
+        });
+        let root = serde_json::from_value(root).unwrap();
+        let id = crate::agent::plan::tests::install().sync;
+        let root = project::object(id.kind, root);
+        seen.objects.insert(id, Arc::new(root));
+        assert_eq!(found(&seen), []);
     }
 
     /// F33: a controller that started while the Git host was out of reach said so for minutes.

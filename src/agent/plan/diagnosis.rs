@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime};
 use super::{
     Class, Finding, History, Mode, Object, Observed, Plan, children, find, health, outlook, window,
 };
-use crate::agent::engine::argocd::KNOWN_HOSTS;
+use crate::agent::engine::argocd::{KEYRING, KNOWN_HOSTS};
 use crate::agent::engine::{Install, is_workload};
 use crate::agent::gate::policy::CONFIG_MAP;
 use crate::bundle::{Kind, ObjectId};
@@ -50,7 +50,8 @@ pub fn components(moment: &Moment<'_>) -> Vec<Component> {
             .chain(install.canaries())
             .any(|root| root == id)
     };
-    let key = |id: &ObjectId| *id == install.secret || id.name == KNOWN_HOSTS;
+    let keys = [KNOWN_HOSTS, KEYRING];
+    let key = |id: &ObjectId| *id == install.secret || keys.contains(&id.name.as_str());
     let rights = |id: &ObjectId| {
         matches!(
             id.kind,
@@ -63,6 +64,7 @@ pub fn components(moment: &Moment<'_>) -> Vec<Component> {
     };
     let own_row = |id: &ObjectId| {
         root(id)
+            || id.kind == Kind::ApplicationSet
             || key(id)
             || rights(id)
             || is_workload(id.kind)

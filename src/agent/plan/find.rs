@@ -14,7 +14,7 @@ use super::{
     account, burst, children, evidence, foreign, giveback, health, latent, quarantine, redis,
     scene, witness,
 };
-use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
+use crate::agent::engine::argocd::{KEYRING, KNOWN_HOSTS, REDIS, REPOSITORY, SESSION};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{Install, MANAGER};
 use crate::bundle::{Kind, ObjectId};
@@ -23,6 +23,7 @@ use crate::wire::api::EngineKind;
 mod altered;
 mod outdated;
 mod stopped;
+mod values;
 
 use altered::altered;
 pub(super) use altered::{DOWN, still_pulls, storage};
@@ -41,8 +42,10 @@ const AGAIN: Duration = Duration::minutes(5);
 pub struct Finding {
     pub class: Class,
     pub object: ObjectId,
-    /// What was seen, for people.
+    /// What was seen, for people. No decision goes by words of ours.
     pub evidence: String,
+    /// The fields that are not as wanted, where it is about some.
+    pub paths: Vec<String>,
     /// Who wrote the bad version, where known.
     pub writer: String,
     /// The catalog revision that brought it, where it is known to come from Git.
@@ -61,6 +64,7 @@ impl Finding {
             class,
             object: object.clone(),
             evidence: evidence.into(),
+            paths: Vec::new(),
             writer: String::new(),
             commit: String::new(),
             fault_at: None,
@@ -75,6 +79,21 @@ impl Finding {
             return "push the branch to that repository again: clusters follow the one that the message names";
         }
         self.class.advice()
+    }
+
+    /// It is about these fields.
+    pub(super) fn at(mut self, paths: Vec<String>) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Whether a field at `path`, or below it, is not as wanted.
+    pub(super) fn is_at(&self, path: &str) -> bool {
+        let below = |at: &String| {
+            let rest = at.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.paths.iter().any(below)
     }
 
     pub(super) fn brought_by(mut self, commit: String) -> Self {
@@ -140,7 +159,7 @@ pub fn find(
                 let commit = quarantine::commit(install, observed, id);
                 found.push(went_along(id).brought_by(commit));
             }
-            None => found.push(missing(id)),
+            None => found.push(missing(install, id)),
             Some(live) => {
                 let object = (id, live.as_ref(), held.contains_key(id));
                 found.extend(altered(now, install, observed, object, history));
@@ -163,7 +182,7 @@ pub fn find(
     evidence::complete(install, observed, &mut found);
     for finding in &mut found {
         // Engines name what they asked by its whole URL.
-        finding.evidence = scene::masked(&finding.evidence);
+        finding.evidence = scene::line(&scene::masked(&finding.evidence));
     }
     found
 }
@@ -229,7 +248,33 @@ fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
         let class = match id.kind {
             Kind::Namespace => Class::NamespaceTerminating,
             Kind::CustomResourceDefinition => Class::CrdTerminating,
-            _ => continue,
+            Kind::ClusterRole
+            | Kind::ServiceAccount
+            | Kind::ClusterRoleBinding
+            | Kind::Role
+            | Kind::RoleBinding
+            | Kind::ResourceQuota
+            | Kind::ConfigMap
+            | Kind::Service
+            | Kind::NetworkPolicy
+            | Kind::Secret
+            | Kind::Deployment
+            | Kind::StatefulSet
+            | Kind::GitRepository
+            | Kind::HelmRepository
+            | Kind::OciRepository
+            | Kind::Bucket
+            | Kind::HelmChart
+            | Kind::Kustomization
+            | Kind::HelmRelease
+            | Kind::AppProject
+            | Kind::Application
+            | Kind::ApplicationSet
+            | Kind::Receiver
+            | Kind::ImageRepository
+            | Kind::ImageUpdateAutomation
+            | Kind::ValidatingAdmissionPolicy
+            | Kind::ValidatingAdmissionPolicyBinding => continue,
         };
         if let Some(since) = live.deleting {
             let prunes = install.traits.pruning_crds.contains(&id.name.as_str());
@@ -319,16 +364,18 @@ fn pruned_again(
     if !brought || goes_on {
         return brought;
     }
-    let again = past(missing(id).class).is_some_and(is_recent);
+    let again = past(missing(install, id).class).is_some_and(is_recent);
     let flux = install.traits.kind == EngineKind::Flux;
     flux && again && quarantine::is_under_way(install, observed, id)
 }
 
-fn missing(id: &ObjectId) -> Finding {
+fn missing(install: &Install, id: &ObjectId) -> Finding {
     let class = match id.kind {
         Kind::Namespace => Class::NamespaceMissing,
         Kind::CustomResourceDefinition => Class::CrdMissing,
         Kind::ServiceAccount => Class::ServiceAccountMissing,
+        // While nobody signs, it is a ConfigMap like the others.
+        Kind::ConfigMap if id.name == KEYRING && !install.trusts(id) => Class::ObjectMissing,
         Kind::Secret | Kind::ConfigMap if keeps_secrets(id) => secret_class(id),
         Kind::AppProject => Class::ProjectMissing,
         Kind::GitRepository
@@ -337,8 +384,7 @@ fn missing(id: &ObjectId) -> Finding {
         | Kind::OciRepository
         | Kind::Bucket
         | Kind::HelmChart
-        | Kind::Application
-        | Kind::ApplicationSet => Class::RootDeleted,
+        | Kind::Application => Class::RootDeleted,
         Kind::Secret
         | Kind::ClusterRole
         | Kind::ClusterRoleBinding
@@ -351,6 +397,7 @@ fn missing(id: &ObjectId) -> Finding {
         | Kind::Deployment
         | Kind::StatefulSet
         | Kind::HelmRelease
+        | Kind::ApplicationSet
         | Kind::Receiver
         | Kind::ImageRepository
         | Kind::ImageUpdateAutomation
@@ -363,7 +410,10 @@ fn missing(id: &ObjectId) -> Finding {
 /// What the engine needs to read the catalog, or its parts to speak with each other. Another Secret of an install is an
 /// object like the others: what is in it is people's.
 fn keeps_secrets(id: &ObjectId) -> bool {
-    [flux::NAME, SIGNERS, REPOSITORY, SESSION, REDIS, KNOWN_HOSTS].contains(&id.name.as_str())
+    let of_catalog = [flux::NAME, SIGNERS, REPOSITORY, KNOWN_HOSTS, KEYRING];
+    let own = [SESSION, REDIS];
+    let name = id.name.as_str();
+    of_catalog.contains(&name) || own.contains(&name)
 }
 
 fn secret_class(id: &ObjectId) -> Class {

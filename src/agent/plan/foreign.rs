@@ -136,8 +136,8 @@ fn follows_another(now: OffsetDateTime, install: &Install, observed: &Observed) 
                 continue;
             }
             format!(
-                "follows {theirs} since an adoption of before; {ours} was assigned, and led there it would prune what that lacks. To \
-                 allow that: kubectl -n {} annotate --overwrite {} {} {ALLOW_DELETE}=$(date -u -d +1hour +%FT%TZ)",
+                "follows {theirs} since an earlier adoption; {ours} was assigned, and led there it would prune what that lacks. To \
+                 allow that (UTC; macOS has date -u -v+1H): kubectl -n {} annotate --overwrite {} {} {ALLOW_DELETE}=$(date -u -d +1hour +%FT%TZ)",
                 id.namespace,
                 id.kind.as_str().to_ascii_lowercase(),
                 id.name

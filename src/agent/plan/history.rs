@@ -8,7 +8,7 @@ use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
 use super::{Class, Finding, Mode, Plan};
-use crate::agent::engine::argocd::KNOWN_HOSTS;
+use crate::agent::engine::argocd::{KEYRING, KNOWN_HOSTS};
 use crate::bundle::{Kind, ObjectId};
 
 mod saved;
@@ -139,7 +139,7 @@ impl History {
             (_, Outcome::Done) => {
                 self.settled.remove(&step.target);
                 self.last_write = Some(now);
-                if step.target.name == KNOWN_HOSTS {
+                if [KNOWN_HOSTS, KEYRING].contains(&step.target.name.as_str()) {
                     self.host_keys = Some(now);
                 }
             }

@@ -14,10 +14,14 @@ use crate::clock::rfc3339;
 /// So begins what is said of that which waits for the window on one object.
 const RESTS: &str = "it is not mended ";
 
-/// From when on a finding counts.
+/// From when on a finding counts. What an object says by now may hide for a moment what it said before: as long as it is not Ready, no
+/// fault of the catalog begins anew.
 pub fn counts_at(now: OffsetDateTime, history: &History, finding: &Finding) -> OffsetDateTime {
     let past = history.faults.get(&(finding.class, finding.object.clone()));
-    past.and_then(|past| past.since).unwrap_or(now) + finding.class.debounce()
+    let since = past.and_then(|past| past.since).unwrap_or(now);
+    let unready = history.unready.get(&finding.object);
+    let unready = unready.filter(|_| finding.class.of_catalog());
+    unready.map_or(since, |at| since.min(*at)) + finding.class.debounce()
 }
 
 /// Why nothing is mended, and who changes that; none = it is. `of` = what would be written to, `missing` = what is wrong is that
@@ -96,13 +100,18 @@ pub fn awaited(finding: &Finding, at: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
     use serde_json::json;
     use time::Duration;
 
     use super::*;
     use crate::agent::gate::policy::{Heal, Mending};
+    use crate::agent::plan::state::Child;
     use crate::agent::plan::tests::{Cluster, deployment, install, start};
     use crate::agent::plan::window::By;
+    use crate::bundle::Kind;
 
     /// The word of a colleague's window is what is looked for in the night, not that all is being mended.
     #[test]
@@ -182,6 +191,50 @@ mod tests {
         }
         let over = held_back(at(10), install, (&seen, Mode::Act), (&[&here], false));
         assert_eq!(over, None);
+    }
+
+    /// F39, F41: for the minute in which its source was away a fault of the catalog's was over, and the cluster well.
+    #[test]
+    fn an_object_that_is_not_ready_for_another_reason_begins_no_debounce_anew() {
+        let id = ObjectId::new(Kind::Kustomization, "apps", "shop");
+        let (now, mut history) = (start(), History::default());
+        let says = |trouble: Option<&str>| Observed {
+            children: Arc::new(BTreeMap::from([(
+                id.clone(),
+                Child {
+                    trouble: trouble.map(|reason| (reason.to_owned(), "its words".to_owned())),
+                    ..Child::default()
+                },
+            )])),
+            ..Observed::default()
+        };
+        for (seconds, trouble, class, counts) in [
+            (0, Some("ReconciliationFailed"), Class::ApplyFailed, 60),
+            (
+                50,
+                Some("DependencyNotReady"),
+                Class::DependencyNotReady,
+                60,
+            ),
+            (70, Some("ReconciliationFailed"), Class::ApplyFailed, 60),
+            // Another class of the engine's has its own time.
+            (80, Some("ReconciliationFailed"), Class::QueueWedged, 80),
+            (90, None, Class::ApplyFailed, 150),
+            (100, Some("ReconciliationFailed"), Class::ApplyFailed, 160),
+        ] {
+            let at = now + Duration::seconds(seconds);
+            history.saw_unready(at, &says(trouble));
+            let finding = Finding::new(class, &id, "");
+            let own = if class.of_catalog() {
+                Duration::ZERO
+            } else {
+                class.debounce()
+            };
+            let expected = now + Duration::seconds(counts) + own;
+            assert_eq!(counts_at(at, &history, &finding), expected, "{seconds} s");
+        }
+        history.saw_unready(now, &Observed::default());
+        assert!(history.unready.is_empty(), "it is gone");
     }
 
     #[test]

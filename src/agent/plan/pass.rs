@@ -119,7 +119,33 @@ fn rests_on(step: &Step, vain: &Step) -> bool {
         Action::Lift { .. } | Action::Reclaim => {
             together && matches!(step.action, Action::Shield(_) | Action::Nudge)
         }
-        _ => false,
+        Action::Create
+        | Action::CreateHeld { .. }
+        | Action::Apply
+        | Action::Replace
+        | Action::Reinstate { .. }
+        | Action::Reset
+        | Action::Recreate { .. }
+        | Action::WriteSecret
+        | Action::RestartPods { .. }
+        | Action::DropFailed
+        | Action::DropSuperseded
+        | Action::Nudge
+        | Action::Retry
+        | Action::CutRights { .. }
+        | Action::ScaleToZero
+        | Action::Start { .. }
+        | Action::Release
+        | Action::Restore
+        | Action::Unpin { .. }
+        | Action::Lock
+        | Action::FreeLease { .. }
+        | Action::Terminate
+        | Action::Hold { .. }
+        | Action::Settle
+        | Action::Relinquish { .. }
+        | Action::Migrate { .. }
+        | Action::Aside(_) => false,
     }
 }
 

@@ -65,8 +65,11 @@ const LATE: Duration = health::WEDGED.saturating_add(Duration::SECOND);
 /// began before ends with the annotation taken away, whoever set it meanwhile.
 const SWALLOWED: Duration = Duration::minutes(1);
 
-/// Host keys that a Pod mounts reach it a moment after they were written, or in a minute or two.
+/// Keys that a Pod mounts reach it a moment after they were written, or in a minute or two.
 const MOUNTED: Duration = Duration::minutes(2);
+/// By then Argo CD has looked at every Application with the keys that one has to have signed with. What it made of their commits
+/// before it says nothing of any signature.
+const VERIFIES: Duration = Duration::minutes(5);
 /// Until then Argo CD is asked so often even though it answers: for three minutes it keeps to itself that it cannot read the
 /// catalog (`--repo-error-grace-period-seconds`), and it looks by itself after as long.
 const UNSURE: Duration = Duration::seconds(30);
@@ -105,7 +108,7 @@ pub fn probes(
         // The clock was set back: it would prove what is yet to be done, and be missed by nobody.
         let ahead = probe.sent > now;
         // The look that was asked for may have come before the keys: by itself Argo CD looks a minute later.
-        let unread = !probe.answered || argocd::doubts_host(live);
+        let unread = !probe.answered || argocd::doubts_host(live) || argocd::doubts_signer(live);
         let pause = if argocd && !unread { UNSURE } else { SPACING };
         let unread = mounts && (unread || argocd) && now - probe.sent >= pause;
         let again = by_own_look(install, observed, live, probe) || doubt::asks(now, observed, live);
@@ -143,7 +146,7 @@ pub fn probes(
     let project = ObjectId::new(Kind::AppProject, &install.namespace, PROJECT);
     if up && observed.objects.contains_key(&project) {
         let reached = fetched && !latent::awaits_network(install, observed);
-        let moment = Moment::of(mounts, reached, every);
+        let moment = Moment::of((now, history), install, source, reached, every);
         steps.extend(misled(now, observed, history, moment));
     }
     let soonest = soonest(now, install, observed, history);
@@ -264,20 +267,32 @@ struct Moment {
     reached: bool,
     /// Between two questions to one that was not misled.
     every: Duration,
+    /// The same to one that refuses a commit for its signature; none = so does the root, or nobody has to sign but by people's word.
+    unsigned: Option<Duration>,
 }
 
 impl Moment {
-    fn of(mounts: bool, reached: bool, every: Duration) -> Self {
+    fn of(
+        (now, history): (OffsetDateTime, &History),
+        install: &Install,
+        root: &Object,
+        reached: bool,
+        every: Duration,
+    ) -> Self {
+        let signed = !install.catalog().signers.is_empty();
+        let written = |within: Duration| history.host_keys.is_some_and(|at| now - at < within);
+        let unsigned = if written(VERIFIES) { MISLED } else { every };
         Self {
-            mounts,
+            mounts: written(MOUNTED),
             reached,
             every,
+            unsigned: (signed && !argocd::doubts_signer(root)).then_some(unsigned),
         }
     }
 }
 
-/// Applications that were looked at before their project was known, or the host's new keys, or while the Git host was
-/// away: by themselves they are looked at again a minute later, or three.
+/// Applications that were looked at before their project was known, or the host's new keys, or the signers', at a head that nobody had
+/// signed, or while the Git host was away: by themselves they are looked at again a minute later, or three.
 fn misled<'a>(
     now: OffsetDateTime,
     observed: &'a Observed,
@@ -289,6 +304,8 @@ fn misled<'a>(
         let pause = child.trouble.as_ref().and_then(|(kind, text)| {
             let class = argocd::class(kind, text);
             let host = moment.mounts && class == Some(Class::HostKeyMismatch);
+            let refuses = class == Some(Class::SignatureFailed);
+            let unsigned = moment.unsigned.filter(|_| refuses);
             // Its repository may be on another host, which is away for long.
             let git = matches!(
                 class,
@@ -298,7 +315,7 @@ fn misled<'a>(
             if argocd::missed_project(text).is_some() || host {
                 Some(MISLED)
             } else {
-                away.then_some(moment.every)
+                unsigned.or_else(|| away.then_some(moment.every))
             }
         });
         let due = pause.is_some_and(|pause| ago.is_none_or(|ago| ago >= pause));

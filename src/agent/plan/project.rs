@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::applied::{self, LAST_APPLIED};
+use super::burst::{MAX_LISTED, is_listed};
 use super::displaced::emptied;
 use super::quarantine::shield::{HOLDS, MAX_EXTRA, Owner, extra_of, near};
 use super::quarantine::{self, Brings, inventoried, is_near};
@@ -19,7 +20,7 @@ use crate::agent::engine::argocd::{SKIP, TRAITS};
 use crate::agent::engine::fields::TRANSIENT;
 use crate::agent::engine::flux;
 use crate::agent::engine::{GIT_OWNER, GUARD, KEPT, MANAGER, TRACKING, comparable};
-use crate::bundle::Kind;
+use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 
 mod lease;
@@ -87,7 +88,7 @@ pub fn object(kind: Kind, live: DynamicObject) -> Object {
         }
         let inventory = status.get_mut("inventory");
         if let Some(entries) = inventory.and_then(|all| all.get_mut("entries")) {
-            *entries = of_engine(entries);
+            *entries = kept_of(entries);
         }
         if let Some(compared) = status.get_mut("sync").and_then(|s| s.get_mut("comparedTo")) {
             *compared = followed(compared);
@@ -154,14 +155,19 @@ fn stopper(entries: &[ManagedFieldsEntry]) -> Option<(String, Option<OffsetDateT
     Some((last.manager.clone().unwrap_or_default(), at))
 }
 
-/// Of all that a Kustomization applied, what may be an object of the engine.
-fn of_engine(entries: &Value) -> Value {
-    let all = entries.as_array().into_iter().flatten();
-    let kept = all.filter(|entry| {
-        let id = entry.get("id").and_then(Value::as_str);
-        id.and_then(inventoried).as_ref().is_some_and(is_near)
-    });
-    kept.take(MAX_EXTRA).cloned().collect()
+/// Of all that a Kustomization applied, what may be an object of the engine, and the sync objects.
+fn kept_of(entries: &Value) -> Value {
+    let all = |which: fn(&ObjectId) -> bool| {
+        let all = entries.as_array().into_iter().flatten();
+        all.filter(move |entry| {
+            let id = entry.get("id").and_then(Value::as_str);
+            id.and_then(inventoried).as_ref().is_some_and(which)
+        })
+    };
+    let near = all(is_near).take(MAX_EXTRA);
+    near.chain(all(is_listed).take(MAX_LISTED))
+        .cloned()
+        .collect()
 }
 
 /// Of an Application's operation, which lists each object that it applied, what the planner reads.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use crate::agent::engine::Install;
-use crate::bundle::{Kind, ObjectId};
+use crate::agent::engine::argocd::signers;
+use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::parse_rfc3339;
 use crate::wire::api::{Assignment, EngineKind};
 
@@ -19,13 +20,14 @@ use super::state::MAX_LOUD;
 use super::{Observed, health};
 
 /// Why Argo CD is not put in Flux' place; for people.
-pub const UNVERIFIED: &str = "the catalog has signers, and Argo CD would apply what nobody signed: keep Flux, or drop the signers \
-     (linesman catalog signer), then try again";
+pub const UNVERIFIED: &str = "the catalog has signers, and this version of Argo CD would apply what nobody signed (its projects have \
+     no signatureKeys): take another version, keep Flux, or drop the signers (linesman catalog signer), then try again";
 
-/// Whether the engine that is wished would apply commits that the one it replaces refuses. The hub refuses it, too; a
-/// signer may have come meanwhile.
-pub fn is_unverified(wished: &Assignment) -> bool {
-    wished.engine.kind == EngineKind::Argocd && !wished.catalog.signers.is_empty()
+/// Whether the engine that is wished would apply commits that the one it replaces refuses. A signer may have come since it was
+/// wished.
+pub fn is_unverified(wished: &Assignment, bundle: &Bundle) -> bool {
+    let argocd = wished.engine.kind == EngineKind::Argocd;
+    argocd && !wished.catalog.signers.is_empty() && !signers::knows(bundle)
 }
 
 /// So long an engine's Pods are waited for that have neither rights nor a controller that wants them: as long as the longest

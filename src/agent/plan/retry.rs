@@ -5,6 +5,8 @@
 //!
 //! That ends when the root says that all is well, or something else; when the try has come further than where the fault shows itself;
 //! and when it takes longer than a try can: a controller that is at an end ends none, and is a fault of its own.
+//!
+//! What shows itself before a fault does, such as a source that is away for a moment, says nothing of whether that one is over.
 
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
@@ -13,7 +15,7 @@ use super::fault::Class;
 use super::find::known;
 use super::health::said;
 use super::state::{History, Object, Observed};
-use super::{argocd, busy};
+use super::{Finding, Key, argocd, busy, children};
 use crate::agent::engine::Install;
 use crate::bundle::{Kind, ObjectId};
 
@@ -149,9 +151,27 @@ impl Stage {
             Class::HealthCheckFailed => Some(Self::Checks),
             Class::ApplyFailed => Some(Self::Applies),
             Class::DependencyNotReady => None,
+            Class::ArtifactUnreachable | Class::GitUnreachable => Some(Self::Fetches),
             _ => Some(Self::Builds),
         }
     }
+}
+
+/// Whether it cannot be known if a fault of the catalog's is over: what its object says instead shows itself before that fault does; or
+/// is not over, and others are named. One that is Ready, suspended or gone says nothing. A root Application says all that is wrong at once.
+pub fn is_hidden(observed: &Observed, findings: &[Finding], (class, id): &Key) -> bool {
+    let shows = Stage::shows(*class);
+    let hides = |other: Class| {
+        let fetches = matches!(other, Class::ArtifactUnreachable | Class::GitUnreachable);
+        (fetches || other.of_catalog()) && Stage::shows(other) < shows
+    };
+    let one_by_one = id.kind != Kind::Application;
+    let found = findings
+        .iter()
+        .any(|f| one_by_one && f.object == *id && hides(f.class));
+    let says = children::says(observed, id);
+    let unnamed = || says == Some(*class) && children::are_many(observed, findings);
+    class.of_catalog() && (found || says.is_some_and(hides) || unnamed())
 }
 
 /// How long a Kustomization may say nothing anew while it is applied, or what it brought is waited for: for each it has its own timeout.
@@ -189,8 +209,13 @@ impl History {
         former: Option<Complaint>,
     ) -> Option<Complaint> {
         let Some((class, text)) = says(id.kind, live) else {
-            let mut former = former.filter(|_| tries(id.kind, live))?;
+            let waits = lacks_source(id.kind, live);
+            let mut former = former.filter(|_| waits || tries(id.kind, live))?;
             former.counts |= self.counts(now, id, former.class);
+            if waits {
+                former.tries = None;
+                return Some(former);
+            }
             return former.tried(now, (id, live));
         };
         // That the next try came first says nothing of what the one before was about.
@@ -212,9 +237,10 @@ impl History {
         since.is_some_and(|since| now - since >= class.debounce())
     }
 
-    /// What a root that tries again complained of before it did.
+    /// What a root that tries again, or waits for its source, complained of before it did.
     pub(super) fn complained(&self, id: &ObjectId, live: &Object) -> Option<(Class, String)> {
-        let complaint = self.complaints.get(id).filter(|_| tries(id.kind, live))?;
+        let stands = tries(id.kind, live) || lacks_source(id.kind, live);
+        let complaint = self.complaints.get(id).filter(|_| stands)?;
         Some((complaint.class, complaint.text.clone()))
     }
 }
@@ -236,6 +262,14 @@ fn tries(kind: Kind, live: &Object) -> bool {
         ready.is_some_and(|(status, _, _)| status == "Unknown")
     };
     is_at_it && live.deleting.is_none()
+}
+
+/// Whether a Kustomization does not get at what it is to build: it has not come to where a fault shows itself.
+fn lacks_source(kind: Kind, live: &Object) -> bool {
+    let ready = live.condition("Ready");
+    let lacks =
+        ready.is_some_and(|(status, reason, _)| status == "False" && reason == "ArtifactFailed");
+    kind == Kind::Kustomization && lacks && live.deleting.is_none()
 }
 
 /// What tells a try from the one before, also where its end was not seen. A controller that ends in the midst of one and begins it anew

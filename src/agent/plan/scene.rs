@@ -50,18 +50,24 @@ pub fn of(live: Option<&Object>) -> Scene {
     }
 }
 
-/// Those of `all` that are about `id` or its Pods, newest first.
-pub fn events(now: OffsetDateTime, id: &ObjectId, all: &[Event]) -> Vec<ObjectEvent> {
-    let about = all
-        .iter()
-        .filter(|event| is_about(id, event) && !is_ours(event));
-    let mut recent: Vec<(OffsetDateTime, &Event)> = about
-        .filter_map(|event| Some((last(event)?, event)))
-        .filter(|(at, _)| now - *at <= RECENT)
-        .collect();
+/// What an Event says, and when it was last, if it is about `id` or its Pods.
+pub fn about(
+    now: OffsetDateTime,
+    id: &ObjectId,
+    event: &Event,
+) -> Option<(OffsetDateTime, ObjectEvent)> {
+    if !is_about(id, event) || is_ours(event) {
+        return None;
+    }
+    let at = last(event)?;
+    (now - at <= RECENT).then(|| (at, told(at, event)))
+}
+
+/// As many of them as there is room for, newest first.
+pub fn newest(mut recent: Vec<(OffsetDateTime, ObjectEvent)>) -> Vec<ObjectEvent> {
     recent.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let mut room = MAX_ALL;
-    let told = recent.into_iter().map(|(at, event)| told(at, event));
+    let told = recent.into_iter().map(|(_, event)| event);
     told.take(MAX_EVENTS)
         .take_while(|event| fits(&mut room, &event.message))
         .collect()
@@ -127,6 +133,22 @@ fn safe(text: &str) -> String {
     let shown = masked(text);
     let line = shown.chars().map(|c| if c.is_control() { ' ' } else { c });
     line.take(MAX_TEXT).collect()
+}
+
+/// Words of the engine's as part of a sentence: they end with a newline, and have others within, which tear tables and notices apart.
+pub fn line(text: &str) -> String {
+    if !text.contains(char::is_control) {
+        return text.to_owned();
+    }
+    let mut told = String::new();
+    let parts = text.split(char::is_control).map(str::trim);
+    for part in parts.filter(|part| !part.is_empty()) {
+        if !told.is_empty() && !part.starts_with([';', ',']) {
+            told.push(' ');
+        }
+        told.push_str(part);
+    }
+    told
 }
 
 /// Without a password: a URL may hold one before its host.

@@ -81,6 +81,7 @@ impl History {
             releasing,
             operation,
             down,
+            unready,
             vain,
             kept,
             told,
@@ -107,6 +108,7 @@ impl History {
             .chain(order.iter_mut().map(|(_, heard)| heard))
             .chain(nudged.values_mut())
             .chain(down.values_mut())
+            .chain(unready.values_mut())
             .chain(without.values_mut())
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())

@@ -11,6 +11,7 @@ use super::quarantine::{self, root};
 use super::state::{History, Object, Observed, Past};
 use super::undecodable::aside;
 use super::{account, displaced, full, giveback};
+use crate::agent::engine::argocd::signers;
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::{GUARD, Install, is_workload};
 use crate::bundle::{Kind, ObjectId};
@@ -156,7 +157,64 @@ pub(super) fn releases(install: &Install, observed: &Observed, finding: &Finding
             crds.filter(|id| observed.objects.contains_key(id))
                 .collect()
         }
-        _ => Vec::new(),
+        Class::ObjectMissing
+        | Class::ServiceAccountMissing
+        | Class::ScaledToZero
+        | Class::BadImage
+        | Class::RegistryDown
+        | Class::CrashLoop
+        | Class::ConfigRefMissing
+        | Class::OomKilled
+        | Class::HalfRolled
+        | Class::ReadyButUseless
+        | Class::EventSinkMissing
+        | Class::QueueWedged
+        | Class::LeaderStuck
+        | Class::ApiUnhealthy
+        | Class::CrdMissing
+        | Class::CrdStoredVersion
+        | Class::UndecodableObject
+        | Class::RbacAltered
+        | Class::NamespaceMissing
+        | Class::LeftoverFinalizers
+        | Class::RootDeleted
+        | Class::GitSecretBad
+        | Class::HostKeyMismatch
+        | Class::KeyRevoked
+        | Class::GitUnreachable
+        | Class::SourceAltered
+        | Class::SuspendedByHuman
+        | Class::SignatureFailed
+        | Class::ArtifactLost
+        | Class::ArtifactUnreachable
+        | Class::PolicyBlocks
+        | Class::WebhookBlocks
+        | Class::QuotaBlocks
+        | Class::PodSecurityBlocks
+        | Class::Unschedulable
+        | Class::BuildFailed
+        | Class::ApplyFailed
+        | Class::HealthCheckFailed
+        | Class::DependencyNotReady
+        | Class::PathMissing
+        | Class::BadEngineCommit
+        | Class::EngineRemovedByCommit
+        | Class::EngineUpgradeStuck
+        | Class::ForeignManager
+        | Class::TwoInstalls
+        | Class::ClockSkew
+        | Class::AgentDrift
+        | Class::AgentLost
+        | Class::DuplicateAgent
+        | Class::ProjectMissing
+        | Class::EngineSecretMissing
+        | Class::EngineConfigBroken
+        | Class::OperationStuck
+        | Class::RedisDown
+        | Class::KubernetesUnsupported
+        | Class::PodSuperseded
+        | Class::ObjectAltered
+        | Class::NotAvailable => Vec::new(),
     }
 }
 
@@ -211,6 +269,8 @@ fn remedy(
             one(Action::Create)
         }
         Class::ProjectMissing if live.is_none() => one(Action::Create),
+        // Whose signature counts is the hub's word also while only what is missing is put back, as the keys are.
+        Class::ProjectMissing if !asks_signers(install, observed, id) => one(Action::WriteSecret),
         Class::BadEngineCommit | Class::EngineUpgradeStuck | Class::EngineRemovedByCommit => {
             quarantine::holding(now, install, observed, finding)
         }
@@ -238,7 +298,7 @@ fn remedy(
             None => Vec::new(),
         },
         // To apply leaves in the guard policy what others added, and what they added may be all that it takes to switch it off.
-        Class::ObjectAltered if id.kind.optional() && finding.evidence.contains("/spec") => {
+        Class::ObjectAltered if id.kind.optional() && finding.is_at("/spec") => {
             one(Action::Replace)
         }
         class if removes(class) && !displaced.is_empty() => {
@@ -252,7 +312,7 @@ fn remedy(
             one(Action::Reset)
         }
         // `roleRef` cannot be changed.
-        Class::RbacAltered if finding.evidence.contains("/roleRef") => {
+        Class::RbacAltered if finding.is_at("/roleRef") => {
             let recreate = |l: &Arc<Object>| one(Action::Recreate { uid: l.uid.clone() });
             live.map(recreate).unwrap_or_default()
         }
@@ -339,6 +399,13 @@ fn added(install: &Install, id: &ObjectId, live: &Object) -> bool {
     })
 }
 
+/// Whether a project wants the signatures that it has to want: what a root refers to may be somebody else's of before.
+fn asks_signers(install: &Install, observed: &Observed, project: &ObjectId) -> bool {
+    let wanted = install.wanted.get(project);
+    let both = wanted.zip(observed.objects.get(project));
+    both.is_some_and(|(wanted, live)| signers::asks(&wanted.expect, &live.fields))
+}
+
 /// Whether all that an object stands on is there: the stages of the install, from the object's side.
 fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &ObjectId) -> bool {
     let there = |id: &ObjectId| {
@@ -384,7 +451,8 @@ fn ready_for(now: OffsetDateTime, install: &Install, observed: &Observed, id: &O
                 .is_some_and(|c| c.is_true("Established"));
             // A root without its project is refused, and looked at again only after a while.
             let mut before = wanted.filter(|w| w.kind == Kind::AppProject);
-            let project = id.kind != Kind::Application || before.all(there);
+            let asks = |w: &ObjectId| there(w) && asks_signers(install, observed, w);
+            let project = id.kind != Kind::Application || before.all(asks);
             established && project && there(&install.secret)
         }
         Kind::Namespace

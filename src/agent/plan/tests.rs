@@ -30,7 +30,9 @@ mod properties;
 
 pub(in crate::agent) use cluster::Cluster;
 pub(super) use damage::Damage;
-pub(super) use desired::{argocd, desired_with, flux, flux_with_helm, install_for, install_with};
+pub(super) use desired::{
+    argocd, desired_with, flux, flux_with_helm, install_for, install_signed_of, install_with,
+};
 pub(in crate::agent) use desired::{desired_of, install, install_of, install_signed};
 pub(super) use git::{Bad, Fails};
 pub(super) use objects::{account, deployment, source};

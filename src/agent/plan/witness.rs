@@ -1,5 +1,6 @@
-//! Controllers that neither root nor canary is of: notification-controller and those of images, and Argo CD's of `ApplicationSet`s.
-//! Each is asked with an object that people have, where there is one that may be asked; where there is none, nothing is said of them.
+//! Controllers that neither a root nor a canary that is asked as a root is of: notification-controller and those of images, and Argo
+//! CD's of `ApplicationSet`s. That one is asked with a set of ours. Each of the others is asked with an object that people have, where
+//! there is one that may be asked; where there is none, nothing is said of them.
 //!
 //! To ask an object makes its controller look at it now. So only those are asked that look by themselves about as often as
 //! they are asked, or that answer and do nothing: nothing is scanned or pushed that would not be.
@@ -184,11 +185,7 @@ fn unanswered<'a>(
     chosen(install, observed).filter_map(move |(id, witness)| {
         let probe = witness.probe.filter(|probe| !probe.answered)?;
         // Then each look takes its whole time.
-        let fetches = match id.kind {
-            Kind::ImageUpdateAutomation => true,
-            Kind::ApplicationSet => !witness.takes.is_zero(),
-            _ => false,
-        };
+        let fetches = id.kind == Kind::ImageUpdateAutomation;
         let since = waited_since(install, observed, id.kind, probe);
         (!away || !fetches).then_some((id, probe, since))
     })
@@ -256,7 +253,12 @@ pub(super) fn chosen<'a>(
 
 /// How long an answer may take: each of the workers may be with another one, or have others before it.
 pub(super) fn patience(install: &Install, observed: &Observed, kind: Kind) -> Duration {
-    if kind == Kind::Receiver {
+    let at_once = match kind {
+        Kind::Receiver => true,
+        Kind::ApplicationSet => sets::has_worker(install, observed),
+        _ => false,
+    };
+    if at_once {
         return health::WEDGED;
     }
     let all = looked_at(install, observed, kind);

@@ -10,8 +10,9 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::{PAGE, PASS, delete, is_code, read, within};
-use crate::agent::apply::Refused;
+use crate::agent::calls::Refused;
 use crate::agent::engine::{GUARD, Site, Traits, is_git_owned};
+use crate::agent::observe;
 use crate::bundle::{Kind, ObjectId};
 use crate::manifests::is_inventory;
 
@@ -205,15 +206,9 @@ fn served(crd: &DynamicObject) -> Option<ApiResource> {
     let text = |pointer: &str| crd.data.pointer(pointer)?.as_str().map(str::to_owned);
     let versions = crd.data.pointer("/spec/versions")?.as_array()?;
     let stored = versions.iter().find(|v| v["storage"] == json!(true))?;
-    let version = stored["name"].as_str()?.to_owned();
-    let group = text("/spec/group")?;
-    Some(ApiResource {
-        api_version: format!("{group}/{version}"),
-        group,
-        version,
-        kind: text("/spec/names/kind")?,
-        plural: text("/spec/names/plural")?,
-    })
+    let (group, version) = (text("/spec/group")?, stored["name"].as_str()?);
+    let (kind, plural) = (text("/spec/names/kind")?, text("/spec/names/plural")?);
+    Some(observe::served((&group, version), &kind, &plural))
 }
 
 fn of(kube: &Client, served: &ApiResource, live: &DynamicObject) -> Api<DynamicObject> {

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::RETRY;
 use super::outbox::Outbox;
-use crate::agent::apply::{AtMost as _, CALL};
+use crate::agent::calls::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 use crate::agent::fitting;
 use crate::manifests::HEALS_MAP;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Watchdog;
-use crate::agent::apply::CALL;
+use crate::agent::calls::CALL;
 use crate::agent::engine::{GUARD, Install, MANAGER, Site, is_engines, is_git_owned};
 use crate::agent::fault::Stage;
 use crate::agent::observe::api;
@@ -263,8 +263,8 @@ impl Watchdog {
     async fn left_over(&mut self, change: &Change, install: &Install) -> Option<String> {
         match self.left_behind(change, install).await {
             Ok(None) => {}
-            Ok(Some(left)) => return Some(format!("the engine of before: {left}")),
-            Err(error) => return Some(format!("cannot remove the engine of before: {error:#}")),
+            Ok(Some(left)) => return Some(format!("the previous engine: {left}")),
+            Err(error) => return Some(format!("cannot remove the previous engine: {error:#}")),
         }
         for id in change::surplus(change, install) {
             if let Err(error) = trim(&self.context.kube, &id).await {

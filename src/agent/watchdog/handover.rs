@@ -1,5 +1,7 @@
 //! The agent's own change of what the engine reads the catalog with: a new deploy key, new host keys, other signers.
 //!
+//! With Argo CD its project is written, too, where that is to name other signers.
+//!
 //! That the cluster still holds what was right a moment ago is no fault: it is written at once, and no heal is told of.
 //! In a maintenance window, or beside a foreign manager, nothing is written; the planner does it when that is over. So it is for one
 //! object with a window of its own: until the engine has the new key and has answered with it, the former one stays in use. A Secret
@@ -13,7 +15,7 @@ use super::attend::Guard;
 use crate::agent::Desired;
 use crate::agent::apply::Hands;
 use crate::agent::engine::Install;
-use crate::agent::engine::argocd::KNOWN_HOSTS;
+use crate::agent::engine::argocd::{KEYRING, KNOWN_HOSTS};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::flux::SIGNERS;
 use crate::agent::observe::View;
@@ -200,20 +202,29 @@ pub(super) fn trusted(install: &Install, observed: &Observed) -> Vec<String> {
     keys.unwrap_or_default()
 }
 
-/// Secrets, host keys and the source of ours that are not the same in both installs, in the order in which they are
-/// written: what the source refers to comes before it.
+/// Secrets, keys and the source of ours that are not the same in both installs, in the order in which they are written: what the
+/// source refers to comes before it. So it is with Argo CD's keys and the project that names them, and the other way round where
+/// nobody signs any more: a head that nobody has signed is applied only when that is over.
 fn changed(before: &Install, now: &Install, observed: &Observed) -> Vec<ObjectId> {
     // Its root, when an engine may prune again that has taken another one's place.
     let root = |id: &ObjectId| before.prunes() != now.prunes() && now.sync == *id;
     let reads = |id: &ObjectId| id.kind == Kind::Secret || id.name == KNOWN_HOSTS || root(id);
     let differs = |id: &ObjectId| {
         let [before, now] = [before, now].map(|i| i.wanted.get(id).map(|w| &w.expect));
-        before != now
-            && (id.name == SIGNERS || before.is_some() && observed.objects.contains_key(id))
+        let made = [SIGNERS, KEYRING].contains(&id.name.as_str());
+        before != now && (made || before.is_some() && observed.objects.contains_key(id))
     };
+    let ring = |id: &ObjectId| id.kind == Kind::ConfigMap && id.name == KEYRING;
+    let verifies = |id: &ObjectId| ring(id) || id.kind == Kind::AppProject;
+    let signing = now.wanted.keys().filter(|id| verifies(id) && differs(id));
+    // In the order of the kinds: keys first.
+    let mut signing: Vec<&ObjectId> = signing.collect();
+    if now.catalog().signers.is_empty() {
+        signing.reverse();
+    }
     let secrets = now.wanted.keys().filter(|id| reads(id) && differs(id));
     let source = Some(&now.source).filter(|id| id.kind == Kind::GitRepository && differs(id));
-    secrets.chain(source).cloned().collect()
+    secrets.chain(source).chain(signing).cloned().collect()
 }
 
 /// Those with a maintenance window of their own, and the others.
@@ -237,7 +248,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
     use time::Duration;
 
     use super::*;
@@ -246,8 +257,9 @@ mod tests {
     use crate::agent::plan::tests::{Cluster, desired_of, install, install_signed};
     use crate::agent::plan::{History, MAINTENANCE, project};
     use crate::agent::watchdog::tests::watchdog;
+    use crate::bundle::Bundle;
     use crate::keys::KeyPair;
-    use crate::wire::api::EngineKind;
+    use crate::wire::api::{EngineKind, SignerRef};
 
     /// W43: the source never refers to a Secret that is not there.
     #[test]
@@ -269,6 +281,52 @@ mod tests {
         assert_eq!(changed(&signed, &plain, &observed), [source]);
         assert_eq!(no_signers(&signed, &plain), Some(secret));
         assert_eq!(changed(&signed, &signed, &observed), []);
+    }
+
+    /// W43: with Argo CD the project names no key that is not there, and is the first to let go of them.
+    #[test]
+    fn signers_are_in_the_ring_before_the_project_names_them() {
+        let ring = ObjectId::new(Kind::ConfigMap, "argocd", KEYRING);
+        let project = ObjectId::new(Kind::AppProject, "argocd", "default");
+        let of = |seeds: &[&str]| {
+            let mut desired = desired_of(EngineKind::Argocd);
+            let signer = |seed: &&str| SignerRef {
+                fingerprint: seed.repeat(40),
+                public_key: format!("armor of {seed}"),
+                subkeys: Vec::new(),
+            };
+            desired.assignment.catalog.signers = seeds.iter().map(signer).collect();
+            let bundle = desired.install.bundle.objects.iter();
+            let mut objects: Vec<Value> = bundle.map(|o| o.whole().into_owned()).collect();
+            objects.push(json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": KEYRING, "labels": {"app.kubernetes.io/part-of": "argocd"}},
+            }));
+            desired.install.bundle = Arc::new(Bundle::from_objects(objects).unwrap());
+            Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+        };
+        let (plain, one, two) = (of(&[]), of(&["A"]), of(&["A", "B"]));
+        let live = |id: &ObjectId| {
+            let body = serde_json::from_value(plain.body(id).unwrap()).unwrap();
+            (id.clone(), Arc::new(project::object(id.kind, body)))
+        };
+        let observed = Observed {
+            objects: [&ring, &project].map(live).into(),
+            ..Observed::default()
+        };
+        let there_first = [ring.clone(), project.clone()];
+        let there_last = [project, ring];
+        for (before, now, expected) in [
+            (&plain, &one, &there_first[..]),
+            (&one, &two, &there_first[..]),
+            (&two, &one, &there_first[..]),
+            (&one, &plain, &there_last[..]),
+            (&one, &one, &there_first[..0]),
+        ] {
+            assert_eq!(changed(before, now, &observed), expected);
+            assert_eq!(no_signers(before, now), None);
+            assert!(before.wanted.keys().eq(now.wanted.keys()));
+        }
     }
 
     /// An install that reads with this key, and what it is made of.

@@ -17,7 +17,7 @@ use super::budgets::Tried;
 use super::record::Kept;
 use super::silences::Owed;
 use super::stamp::Stamp;
-use crate::agent::apply::{AtMost as _, CALL};
+use crate::agent::calls::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 use crate::agent::fitting;
 use crate::agent::plan::{Action, History};

@@ -15,15 +15,15 @@ use crate::agent::plan::history::Outcome;
 use crate::agent::plan::{
     Class, Finding, History, Key, Mode, Observed, Plan, Step, change, find, writes_fields,
 };
-use crate::bundle::ObjectId;
+use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 use crate::heal;
 use crate::wire::report::{HealRecord, HealResult, HealStep, ObjectEvent, Remade};
 use aftermath::Aftermaths;
 use commits::{Holding, broke_again};
 pub(super) use kept::{Kept, Resumed};
-pub(super) use open::ALARM;
-use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, learned, opened, rests};
+pub(super) use open::{ALARM, WAITS};
+use open::{Open, alarmed, closed, comes_of, is_collapse, is_over, learned, opened, rests, waits};
 
 /// Heals that are open at the same time; further faults are mended without a record of their own.
 const MAX_OPEN: usize = 64;
@@ -74,7 +74,10 @@ impl Records {
     /// All times that have been and that something is still decided by.
     pub(super) fn times(&mut self) -> impl Iterator<Item = &mut OffsetDateTime> {
         let open = self.open.values_mut();
-        let steps = open.flat_map(|open| [open.last_step.as_mut(), open.acts.time()]);
+        let steps = open.flat_map(|open| {
+            let (step, works) = (open.last_step.as_mut(), open.works.as_mut());
+            [step, open.acts.time(), works]
+        });
         steps.flatten().chain(self.aftermaths.times())
     }
 
@@ -182,6 +185,7 @@ impl Records {
         }
         for (key, open) in &mut self.open {
             open.untold |= rests(key, &mut open.record, moment);
+            waits(key, open, moment);
         }
         for (key, end) in moment.overdue {
             let open = self.open.get_mut(key);
@@ -247,6 +251,10 @@ impl Records {
             .open
             .keys()
             .any(|k| is_collapse(k.0) && comes_of(k, key));
+        // What Argo CD is asked with is new beside an agent's upgrade, in many clusters at once; one that somebody deleted was seen to go.
+        let first = key.0 == Class::ObjectMissing
+            && key.1.kind == Kind::ApplicationSet
+            && !moment.observed.buried.contains_key(&key.1);
         let dies = matches!(
             key.0,
             Class::NamespaceTerminating | Class::CrdTerminating | Class::SyncObjectsDeleted
@@ -267,6 +275,7 @@ impl Records {
         let new = moment.changing && passes && !dies && !fault;
         moment.history.adopted
             && !new
+            && !first
             && ripe
             && !part
             && !self.open.contains_key(key)

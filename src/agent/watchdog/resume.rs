@@ -58,7 +58,6 @@ impl Watchdog {
             self.context.metrics.ended(heal);
         }
         self.tell(over.into_iter().chain(lost).collect()).await;
-        self.teller.goes_on(self.records.open_ids()).await;
     }
 }
 

@@ -8,7 +8,7 @@ use crate::agent::plan::find::answer;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::window::{By, Window, careful};
 use crate::agent::plan::{
-    Class, Finding, History, Mode, Observed, Plan, children, health, outlook, quarantine,
+    Class, Finding, History, Mode, Observed, Plan, children, health, outlook, quarantine, scene,
 };
 use crate::bundle::ObjectId;
 use crate::clock::rfc3339;
@@ -385,7 +385,7 @@ fn condition(
 }
 
 fn short(text: &str) -> String {
-    quarantine::cut(text, MAX_TEXT)
+    quarantine::cut(&scene::line(text), MAX_TEXT)
 }
 
 #[cfg(test)]

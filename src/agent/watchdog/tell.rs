@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::events::{Outbox, Posting};
-use super::record::ALARM;
+use super::record::{ALARM, WAITS};
 use super::{Context, Watchdog};
 use crate::agent::News;
 use crate::bundle::ObjectId;
@@ -44,6 +44,8 @@ pub(super) struct Teller {
     episode: Option<Digest>,
     conditions: BTreeMap<String, (Status, String, String)>,
     revision: String,
+    /// Whether somebody has taken which heals go on.
+    says_what_is_open: bool,
 }
 
 impl Teller {
@@ -58,6 +60,7 @@ impl Teller {
             episode: None,
             conditions: BTreeMap::new(),
             revision: String::new(),
+            says_what_is_open: false,
         }
     }
 
@@ -121,9 +124,9 @@ impl Teller {
         }
     }
 
-    /// Waits until somebody takes it: there is no other time to say so.
-    pub(super) async fn goes_on(&self, open: Vec<String>) {
-        drop(self.news.send(News::GoesOn(open)).await);
+    /// Which heals go on, of those of before, too. It is told once, as soon as somebody takes it.
+    async fn goes_on(&mut self, open: Vec<String>) {
+        self.says_what_is_open = self.send(News::GoesOn(open)).await;
     }
 
     /// False = nobody takes it now.
@@ -182,7 +185,8 @@ impl Teller {
             Some(_) if !heal.scene.remade.is_empty() => again(heal),
             Some(_) if heal.result == HealResult::Reported => format!("{}: is over", heal.object),
             Some(_) => {
-                let steps: Vec<&str> = heal.steps.iter().map(|s| s.action.as_str()).collect();
+                let steps = heal.steps.iter().map(|s| s.action.as_str());
+                let steps: Vec<&str> = steps.filter(|action| *action != WAITS).collect();
                 format!(
                     "{}: function is restored, after {}",
                     heal.object,
@@ -257,7 +261,7 @@ fn again(heal: &HealRecord) -> String {
 }
 
 impl Watchdog {
-    /// Tells of heals, in order; what nobody takes now is told again at the next turn.
+    /// Tells of heals, in order, and then which of them go on; what nobody takes now is told again at the next turn.
     pub(super) async fn tell(&mut self, heals: Vec<HealRecord>) {
         let mut all = std::mem::take(&mut self.untold);
         all.extend(heals);
@@ -272,6 +276,10 @@ impl Watchdog {
                 }
                 return;
             }
+        }
+        if !self.teller.says_what_is_open {
+            let open = self.records.open_ids();
+            self.teller.goes_on(open).await;
         }
     }
 }

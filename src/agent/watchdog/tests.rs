@@ -204,14 +204,36 @@ async fn what_is_on_record_of_the_catalog_is_remembered_of_its_root() {
 async fn a_watchdog_that_stands_still_is_missed_and_an_idle_one_is_not() {
     let (news, _told) = mpsc::channel(8);
     let idle = kept(&nothing_there(), news);
-    // Nobody takes the news, ever.
-    let (news, _told) = mpsc::channel(1);
-    news.send(News::GoesOn(Vec::new())).await.unwrap();
-    let stuck = kept(&nothing_there(), news);
+    let stuck = Hearts::default();
+    let _never_runs = context(&nothing_there(), &stuck);
     pass(Duration::from_mins(10)).await;
     assert_eq!(idle.hearts.say(), None);
-    let said = stuck.hearts.say().unwrap_or_default();
+    let said = stuck.say().unwrap_or_default();
     assert!(said.starts_with("task watchdog is stuck for"), "{said}");
+}
+
+/// No heal waits for whoever carries the news to the hub; what is open is told when somebody takes it.
+#[tokio::test(start_paused = true)]
+async fn a_watchdog_whose_news_nobody_takes_goes_on_and_tells_later_what_is_open() {
+    let (news, mut told) = mpsc::channel(1);
+    let before = News::Revision("before".to_owned());
+    news.send(before.clone()).await.unwrap();
+    let left = json!([{
+        "kind": "Deployment", "namespace": "flux-system", "name": "source-controller", "record": {
+            "id": "a", "class": "ObjectMissing", "object": "x", "evidence": "", "steps": [],
+            "detectedAt": "2026-01-01T00:00:00Z", "restoredAt": null, "result": "open",
+        },
+    }]);
+    let kept = kept(&with_open_heals(Some(&left)), news);
+    pass(Duration::from_mins(10)).await;
+    assert_eq!(kept.hearts.say(), None);
+    assert_eq!(told.try_recv(), Ok(before));
+    pass(Duration::from_mins(2)).await;
+    let open = News::GoesOn(vec!["a".to_owned()]);
+    assert_eq!(told.try_recv(), Ok(open));
+    // Once is enough.
+    pass(Duration::from_mins(2)).await;
+    assert!(told.try_recv().is_err());
 }
 
 /// Rounds may follow each other for a long time: who asks how it is does not wait for their end.

@@ -4,21 +4,15 @@ use anyhow::Result;
 use http::StatusCode;
 
 use super::say;
-use crate::cli::exit::{Code, Failure};
+use crate::cli::exit::Failure;
+use crate::cli::moment;
 use crate::client::{AuditFilter, Client};
-use crate::clock;
 use crate::hub::auth::Role;
 use crate::wire::api::WhoAmI;
 
-/// A span that ends before it begins: nothing is in it, whatever there is.
+/// A span that ends before it begins.
 pub(super) fn backwards(filter: &AuditFilter) -> Option<Failure> {
-    let (since, until) = (filter.since.as_deref()?, filter.until.as_deref()?);
-    if clock::parse_rfc3339(since)? <= clock::parse_rfc3339(until)? {
-        return None;
-    }
-    let text = format!("--until ({until}) lies before --since ({since})");
-    let next = "give the earlier time to --since; of two lengths of time that is the longer one: --since 2h --until 1h";
-    Some(Failure::new(Code::Usage, text, next))
+    moment::backwards(filter.since.as_deref(), filter.until.as_deref())
 }
 
 /// Says that there is no cluster of the name that is asked for. One that was removed has records all the same.
@@ -71,6 +65,7 @@ pub(super) async fn end(client: &Client) -> Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::exit::Code;
 
     #[test]
     fn a_span_that_ends_before_it_begins_is_refused() {

@@ -7,12 +7,12 @@ use anyhow::Result;
 use super::{FilterArgs, Seen, asked, each_behind, lines, look_behind, missing, say, seq};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Closed, emit, progress_line};
-use crate::client::{AuditFilter, AuditPlace, Client};
+use crate::client::{AuditFilter, AuditPlace, Client, Error};
 use crate::wire::api::AuditView;
 
 const EXAMPLES: &str = "\
-With --follow it goes on while the hub is away, and says so once. What ended goes on behind the last record
-that it printed with --after.
+With --follow it waits while the hub is away, be it from the start, and says so once. What ended goes on
+behind the last record that it printed with --after.
 
 Examples:
   linesman audit tail --follow
@@ -39,30 +39,19 @@ pub(in crate::cli) struct Args {
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let filter = args.filter.filter()?;
-    let client = args.connect.client().await?;
-    asked::of_cluster(&client, &filter).await;
-    let last = match args.after {
-        Some(after) if args.follow => Some(after),
-        Some(_) => {
+    if !args.follow {
+        let client = args.connect.client().await?;
+        asked::of_cluster(&client, &filter).await;
+        if args.after.is_some() {
             let take = |records: &[AuditView]| emit(&lines(records)?);
             let printed = each_behind(&client, &filter, args.after, take);
             return printed.await.map(drop);
         }
-        None => newest(&client, &filter, args.last).await?,
-    };
-    if !args.follow {
-        return Ok(());
+        return newest(&client, &filter, args.last).await.map(drop);
     }
-    let after = match last {
-        Some(last) => last,
-        // Without a last record of this filter, from the present end on.
-        None => asked::end(&client).await?,
-    };
+    let client = args.connect.patient_client()?;
+    let after = began(async || begin(&client, &filter, (args.after, args.last)).await).await?;
     let seen = Seen::behind(Some(after), &filter);
-    if args.after.is_some() {
-        look_behind(&client, &seen).await?;
-        asked::behind(&client, after).await?;
-    }
     let mut follower = Follower {
         client,
         place: AuditPlace::After(after),
@@ -78,6 +67,58 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
         ));
     }
     Err(error)
+}
+
+/// Between two questions of whoever waits for the hub.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the first answer of the hub gives, which is waited for as long as it is away.
+async fn began<T>(ask: impl AsyncFn() -> Result<T>) -> Result<T> {
+    let mut away = false;
+    loop {
+        let error = match ask().await {
+            Ok(first) => {
+                if away {
+                    progress_line("the hub answers");
+                }
+                return Ok(first);
+            }
+            Err(error) => error,
+        };
+        let passing = error.downcast_ref::<Error>();
+        let passing = passing.is_some_and(Error::is_passing);
+        if !passing {
+            return Err(error);
+        }
+        if !away {
+            progress_line(&format!("{error}; asking again until it answers"));
+        }
+        away = true;
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Prints the last records, or looks whether there is a record of the number to go on behind; gives the number.
+async fn begin(
+    client: &Client,
+    filter: &AuditFilter,
+    (after, count): (Option<i64>, usize),
+) -> Result<i64> {
+    let last = match after {
+        Some(after) => Some(after),
+        None => newest(client, filter, count).await?,
+    };
+    let last = match last {
+        Some(last) => last,
+        // Without a last record of this filter, from the present end on.
+        None => asked::end(client).await?,
+    };
+    if after.is_some() {
+        look_behind(client, &Seen::behind(after, filter)).await?;
+        asked::behind(client, last).await?;
+    }
+    asked::of_cluster(client, filter).await;
+    Ok(last)
 }
 
 /// Prints the last records; gives the number of the last one.
@@ -102,7 +143,6 @@ impl Follower {
     async fn go_on(&mut self) -> Result<std::convert::Infallible> {
         /// The hub answers a waiting call by then.
         const WAIT: Duration = Duration::from_secs(20);
-        const AGAIN: Duration = Duration::from_secs(1);
         loop {
             let asked = Instant::now();
             let idle = match self
@@ -143,5 +183,38 @@ impl Follower {
             say(&missing(numbers));
         }
         emit(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use http::StatusCode;
+
+    use super::*;
+
+    fn away() -> anyhow::Error {
+        let error = Error::Gateway {
+            operation: "list audit records".to_owned(),
+            hub: "https://hub".to_owned(),
+            status: StatusCode::BAD_GATEWAY,
+            body: String::new(),
+        };
+        error.into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hub_that_is_away_at_the_start_is_waited_for() {
+        let (asked, since) = (Cell::new(0), tokio::time::Instant::now());
+        let ask = async || {
+            asked.set(asked.get() + 1);
+            if asked.get() < 4 { Err(away()) } else { Ok(7) }
+        };
+        assert_eq!(began(ask).await.unwrap(), 7);
+        assert_eq!((asked.get(), since.elapsed().as_secs()), (4, 3));
+        // What does not pass by itself ends it.
+        let refused = began(async || Err::<(), _>(anyhow::anyhow!("it is refused"))).await;
+        assert_eq!(refused.unwrap_err().to_string(), "it is refused");
     }
 }

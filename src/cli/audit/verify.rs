@@ -1,21 +1,20 @@
 //! `linesman audit verify`: the chain from its beginning or its last removal to its end.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::broken;
 use crate::cli::connect::Connect;
-use crate::cli::exit::{Code, Failure, unread};
+use crate::cli::exit::{Code, Failure};
 use crate::cli::hub::database;
-use crate::cli::output::{Format, Output, done, emit, short};
+use crate::cli::output::{Format, Output, done, emit};
 use crate::cli::progress::Ticker;
 use crate::client::{AuditFilter, Client};
 use crate::hub::audit::chain::{self, Broken, Follower, Hashed, Head};
@@ -23,13 +22,18 @@ use crate::hub::store::{Store, postgres::Postgres, sqlite::Sqlite};
 use crate::hub::trust;
 use crate::keys::{self, KeyPair, Public};
 
+mod kept;
+
+use kept::{Held, Kept};
+
 const EXAMPLES: &str = "\
 Every record holds the hash of the one before it, and the hub signs the chain's end every hour and where
 retention removed records: a record that was changed, removed or put in is found, and an end that was cut off
 while its signature was left. Whoever can write the database can cut the end off with its signatures: that is
 found only beside something of the record that was kept elsewhere, by --anchor or --record. What was written
-since then can still be cut off. Ends with 1 where something does not fit, and with 2 where what was kept
-cannot be read.
+since then can still be cut off. Of a file every line is looked at, and the first that does not fit is named:
+a record that was written anew and signed again holds the lines since then, and not those before. Ends with 1
+where something does not fit, and with 2 where what was kept cannot be read.
 
 Examples:
   linesman audit verify
@@ -46,7 +50,7 @@ pub(in crate::cli) struct Args {
     /// With --data, of a hub that keeps its records in PostgreSQL: the file with the database's URL
     #[arg(long, value_name = "FILE", requires = "data")]
     database_url_file: Option<PathBuf>,
-    /// Records or signatures as JSON lines, kept elsewhere: the record must hold the newest of them
+    /// Records or signatures as JSON lines, kept elsewhere: the record must hold each of them that retention left
     #[arg(long, value_name = "FILE")]
     anchor: Option<PathBuf>,
     /// Number and hash of a record, kept elsewhere: the record must hold it
@@ -80,34 +84,36 @@ enum Source {
 }
 
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
-    let kept = match (&args.anchor, args.record) {
-        (Some(file), _) => Some(kept_file(file)?),
-        (None, record) => record,
-    };
+    let (kept, record) = (args.anchor.as_deref(), args.record);
+    let kept = kept.map(Kept::read).transpose()?;
     let source = match args.data {
         Some(data) => of_database(data, args.database_url_file.as_deref()).await?,
         None => of_hub(&args.connect).await?,
     };
     let source = Arc::new(source);
-    let checked = checked(&source, async || source.beginning(kept).await);
+    let beginning = async || source.beginning(record).await;
     let Whole {
         end,
         records,
         anchors,
-    } = checked.await?;
-    let only = match &args.anchor {
-        Some(_) => " (the newest of the file; its others were not compared)",
-        None => "",
-    };
-    let held = kept.map_or_else(String::new, |kept| {
-        format!(", record {} is the one that was kept{only}", kept.seq)
-    });
+        held,
+    } = checked(&source, kept.as_ref(), beginning).await?;
     let (seq, hash) = (end.seq, keys::hex(&end.hash));
     let format = args.output.output;
     if !matches!(format, Format::Table | Format::Wide) {
-        let whole = json!({"records": records, "seq": seq, "hash": hash, "signatures": anchors, "held": kept.map(|kept| kept.seq)});
+        let newest = kept.as_ref().map(Kept::newest);
+        let newest = newest.or_else(|| record.map(|record| record.seq));
+        let (lines, removed) = (held.map(|held| held.lines), held.map(|held| held.gone));
+        let whole = json!({
+            "records": records, "seq": seq, "hash": hash, "signatures": anchors, "held": newest, "lines": lines, "removed": removed,
+        });
         return done(format, &format!("{seq}:{hash}"), &whole);
     }
+    let held = match (held, record) {
+        (Some(held), _) => format!(", {held}"),
+        (None, Some(record)) => format!(", record {} is the one that was kept", record.seq),
+        (None, None) => String::new(),
+    };
     let signatures = match anchors {
         1 => "1 signature holds".to_owned(),
         _ => format!("{anchors} signatures hold"),
@@ -140,55 +146,6 @@ fn kept_record(text: &str) -> Result<Head, String> {
     head.ok_or_else(|| {
         format!("'{text}' is not a number and 64 hex digits, such as 'audit verify' prints")
     })
-}
-
-/// The newest record or anchor in a file of JSON lines. A file that is none says nothing of the audit.
-fn kept_file(path: &Path) -> Result<Head, Failure> {
-    const NEXT: &str =
-        "give what --audit-file or a webhook wrote, or: linesman audit export --file FILE";
-    let shown = path.display();
-    let refused = |e: io::Error| unread(&format!("read {shown}"), &e);
-    let wrong = |text: String| Failure::new(Code::Usage, text, NEXT);
-    let file = std::fs::File::open(path).map_err(refused)?;
-    let (mut newest, mut other) = (None::<Head>, None);
-    for (number, line) in (1_usize..).zip(io::BufReader::new(file).lines()) {
-        let line = line.map_err(refused)?;
-        let head =
-            kept_line(&line).map_err(|why| wrong(format!("line {number} of {shown} is {why}")))?;
-        if head.is_some_and(|head| newest.is_none_or(|newest| newest.seq < head.seq)) {
-            newest = head;
-        }
-        if head.is_none() && !line.trim().is_empty() {
-            other.get_or_insert((number, line));
-        }
-    }
-    newest.ok_or_else(|| {
-        let found = match other {
-            Some((number, line)) => format!("line {number} is '{}'", short(&line, 40)),
-            None => "it is empty".to_owned(),
-        };
-        wrong(format!(
-            "{shown} holds neither a record nor an anchor: {found}"
-        ))
-    })
-}
-
-/// A record or an anchor. None: what else a sink is told has neither number nor hash, and where a hub died while it wrote half a
-/// line is left.
-fn kept_line(line: &str) -> Result<Option<Head>, &'static str> {
-    let Ok(value) = serde_json::from_str::<Value>(line) else {
-        return Ok(None);
-    };
-    let anchor = value.get("anchor");
-    let point = anchor.unwrap_or(&value);
-    if anchor.is_none() && point.get("seq").is_none() {
-        return Ok(None);
-    }
-    let hash = point["hash"].as_str().and_then(keys::unhex);
-    match point["seq"].as_i64().zip(hash) {
-        Some((seq, hash)) => Ok(Some(Head { seq, hash })),
-        None => Err("a record or an anchor whose number or hash cannot be read"),
-    }
 }
 
 async fn of_hub(connect: &Connect) -> Result<Source> {
@@ -237,7 +194,7 @@ fn read_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Vec<Public>>
 
 impl Source {
     /// Where the chain begins, and what is signed of it, as it is now.
-    async fn beginning(&self, kept: Option<Head>) -> Result<Follower> {
+    async fn beginning(&self, record: Option<Head>) -> Result<Follower> {
         let (hub_id, anchors, keys) = match self {
             Self::Database {
                 store,
@@ -259,8 +216,8 @@ impl Source {
         };
         let follower = Follower::new(hub_id, anchors, &keys);
         let follower = follower.map_err(|e| broken(&e.to_string()))?;
-        match kept {
-            Some(kept) => follower.with(kept).map_err(|e| unlike(&e)),
+        match record {
+            Some(record) => follower.with(record).map_err(|e| unlike(&e)),
             None => Ok(follower),
         }
     }
@@ -301,23 +258,25 @@ impl Source {
     }
 }
 
-/// A chain that holds: its last record, how many there are, and how many signatures held.
+/// A chain that holds: its last record, how many there are, how many signatures held, and what it held of the file beside it.
 #[derive(Debug)]
 struct Whole {
     end: Head,
     records: usize,
     anchors: usize,
+    held: Option<Held>,
 }
 
 /// Follows the chain from its beginning to its end. Retention may remove records after its beginning was read: where that is
 /// signed by now, the chain is followed from where it begins then.
 async fn checked(
     source: &Arc<Source>,
+    kept: Option<&Kept>,
     beginning: impl AsyncFn() -> Result<Follower>,
 ) -> Result<Whole> {
     let mut follower = beginning().await?;
     for _ in 0..=ANEW {
-        let why = match whole(source, follower).await? {
+        let why = match whole(source, kept, follower).await? {
             Ok(whole) => return Ok(whole),
             Err(why) => why,
         };
@@ -337,7 +296,13 @@ async fn checked(
     .into())
 }
 
-async fn whole(source: &Arc<Source>, mut follower: Follower) -> Result<Result<Whole, Broken>> {
+async fn whole(
+    source: &Arc<Source>,
+    kept: Option<&Kept>,
+    mut follower: Follower,
+) -> Result<Result<Whole, Broken>> {
+    let beside = kept.map(|kept| kept.beside(follower.head()));
+    let mut beside = beside.transpose()?;
     let (mut reading, mut records) = (Reading::default(), 0);
     let (mut ticker, mut last) = (Ticker::start(Instant::now()), None);
     loop {
@@ -347,6 +312,9 @@ async fn whole(source: &Arc<Source>, mut follower: Follower) -> Result<Result<Wh
         }
         if let Err(why) = follower.follow_all(&page) {
             return Ok(Err(why));
+        }
+        if let Some(beside) = &mut beside {
+            beside.meets(page.heads())?;
         }
         records += page.len();
         if ticker.is_due(Instant::now()) {
@@ -361,10 +329,16 @@ async fn whole(source: &Arc<Source>, mut follower: Follower) -> Result<Result<Wh
             reading = Reading::default();
         }
     }
-    Ok(follower.end().map(|(end, anchors)| Whole {
+    let (end, anchors) = match follower.end() {
+        Ok(end) => end,
+        Err(why) => return Ok(Err(why)),
+    };
+    let held = beside.map(|beside| beside.end(end.seq)).transpose()?;
+    Ok(Ok(Whole {
         end,
         records,
         anchors,
+        held,
     }))
 }
 

@@ -16,9 +16,13 @@ use rules::Finding;
 const EXAMPLES: &str = "\
 It finds: YAML that does not parse, kustomizations and Flux Kustomizations that name files which are not
 there, files that no kustomization names, objects that a cluster gets twice, objects of both engines for one
-cluster, Applications whose URL of the catalog has a slip in it, Secrets in clear text, directories below
-clusters/ that are neither NAME nor NAME.ENGINE, YAML of more than 4 MiB and symbolic links, which it does not
-read. Ends with 1 where it finds something.
+cluster, Applications whose URL of the catalog has a slip in it, names that no API server takes, ConfigMaps
+and Secrets whose data are no map of texts, Secrets in clear text, directories below clusters/ that are
+neither NAME nor NAME.ENGINE, YAML of more than 4 MiB and symbolic links, which it does not read. Ends with 1
+where it finds something.
+
+It asks nobody: fields of other kinds, what patches and charts come to, and whether an image or a CRD is there
+it does not know. The API server does: kubectl apply --dry-run=server -k DIRECTORY.
 
 Examples:
   linesman catalog lint

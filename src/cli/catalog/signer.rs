@@ -22,7 +22,7 @@ const MAX_FILE: u64 = 16 << 10;
 pub(in crate::cli) enum Verb {
     /// List the keys of which one has to have signed the head
     List(ListArgs),
-    /// Verify the head with this key, too; with the first key every Flux cluster begins to verify
+    /// Verify the head with this key, too; with the first key every cluster begins to verify
     Add(AddArgs),
     /// Verify with this key no longer; without the last one nothing is verified
     Remove(RemoveArgs),
@@ -44,7 +44,7 @@ pub(in crate::cli) struct ListArgs {
 const ADD: &str = "\
 Clusters then apply the catalog's head only if one of the keys signed that commit; otherwise they keep what
 they have, and say so. The hub has no such key: files of a new cluster wait on a branch for somebody to sign
-them. Clusters with Argo CD do not verify.
+them. Argo CD verifies all that Applications of its project default read, also from other repositories.
 
 Examples:
   gpg --armor --export ada@example.org | linesman catalog signer add -
@@ -225,7 +225,8 @@ fn remarks(signers: &SignersView) -> Vec<String> {
             .map(ClusterName::as_str)
             .collect();
         lines.push(format!(
-            "these clusters do not verify, because Argo CD is their engine: {}",
+            "these clusters do not verify, because their agent does not say that Argo CD does (it is older, or \
+             ARGOCD_GPG_ENABLED switches that off there): {}",
             names.join(", ")
         ));
     }
@@ -261,7 +262,7 @@ mod tests {
         signers.not_verifying = vec!["us1".parse().unwrap()];
         let lines = remarks(&signers);
         assert!(lines[0].contains("0123456789 names none"), "{lines:?}");
-        assert!(lines[1].ends_with("engine: us1"), "{lines:?}");
+        assert!(lines[1].ends_with("off there): us1"), "{lines:?}");
         signers.keys.clear();
         assert_eq!(remarks(&signers), Vec::<String>::new());
     }

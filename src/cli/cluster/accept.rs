@@ -17,7 +17,7 @@ For agents of a hub that was restored from a backup older than they are: the key
 cluster that the agent claims, which gets a record where the hub has none, and the agent is in within ten
 seconds. Compare the fingerprint with the one that the agent's log names. Nothing is deleted, and the catalog
 is not touched: see that it has the cluster's directory as it was. --engine, --bundle and --label are for a
-cluster without a record; give the version that runs there, for another one is a wish to change it.
+cluster without a record; give the version that runs there, for another one is a request to change it.
 
 Examples:
   linesman cluster list --unknown

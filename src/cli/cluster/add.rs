@@ -22,7 +22,7 @@ use crate::wire::id::{ClusterName, Digest};
 
 const EXAMPLES: &str = "\
 Examples:
-  linesman cluster add eu1 > adopt.yaml             # then, in the cluster: kubectl apply -f adopt.yaml
+  linesman cluster add eu1 --file adopt.yaml        # then, in the cluster: kubectl apply -f adopt.yaml
   linesman cluster add eu1 --wait | kubectl apply -f -
   linesman cluster add eu1 --label env=prod --access view --file adopt.yaml
   linesman cluster add us1 --engine argocd --engine-namespace gitops

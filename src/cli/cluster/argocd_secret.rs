@@ -24,8 +24,8 @@ Examples:
 An Application of that Argo CD then has 'destination.name: eu1'. The Secret holds a token of the user for this
 cluster only; the user's grants say what Argo CD may do there; 'linesman token revoke ID' ends it.
 
-Run it again before the token's end, and apply what it prints. The token of before goes on until its own end,
-so that nothing is lost in between, and its id is told: revoke it once the new Secret is applied. The hub
+Run it again before the token's end, and apply what it prints. The previous token goes on until its own end,
+so that nothing is lost in between, and its id is shown: revoke it once the new Secret is applied. The hub
 tells of the end 14 days and 2 days before it (hub --notify-url), and 'linesman doctor' from 14 days on.
 
 Argo CD watches each kind that there is in a cluster, all the time, and the hub counts these requests by user,
@@ -104,7 +104,7 @@ fn told(made: &ApiTokenView, of_user: &[ApiTokenView]) -> Vec<String> {
     )];
     lines.extend(former.map(|token| {
         format!(
-            "token {} of before goes on until {}; once this Secret is applied, end it with: linesman token revoke {}",
+            "the previous token {} goes on until {}; once this Secret is applied, end it with: linesman token revoke {}",
             token.id,
             until(token),
             token.id
@@ -177,7 +177,7 @@ mod tests {
         let (made, former) = (token("newer", &title), token("old", &title));
         let all = [made.clone(), token("ci", "deploy"), former];
         let first = "token newer of deployer until 2026-05-01T00:00:00Z; end it with: linesman token revoke newer";
-        let second = "token old of before goes on until 2026-03-01T00:00:00Z; once this Secret is applied, end it with: \
+        let second = "the previous token old goes on until 2026-03-01T00:00:00Z; once this Secret is applied, end it with: \
                       linesman token revoke old";
         assert_eq!(told(&made, &all), [first, second]);
         assert_eq!(told(&made, &[]), [first]);

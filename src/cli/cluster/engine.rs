@@ -54,7 +54,7 @@ pub(in crate::cli) struct Args {
     /// The directory of the catalog that it is to follow, where the other one is in force
     #[arg(long, value_name = "DIRECTORY", requires = "replace")]
     path: Option<String>,
-    /// How long it has to work, before the engine of before comes back: 30s to 1h
+    /// How long it has to work, before the previous engine comes back: 30s to 1h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::parse)]
     within: Duration,
     /// Then wait until it works and the other one is gone: 15m at most, or TIME

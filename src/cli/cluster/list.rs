@@ -35,7 +35,7 @@ pub(in crate::cli) struct Args {
     /// Only clusters whose labels match, as for kubectl -l; may be given again, and all have to match
     #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = selector)]
     selector: Vec<Selector>,
-    /// Instead: agents that sign well, and whose keys the hub does not know
+    /// Instead: agents whose signature is valid, by keys that the hub does not know
     #[arg(long, conflicts_with = "selector")]
     unknown: bool,
     #[command(flatten)]
@@ -197,7 +197,7 @@ pub(super) fn millis(micros: u64) -> String {
 }
 
 /// `main@sha1:0123456789abcdef…`, or the commit alone, as Argo CD has it, with as many digits as Git shows.
-pub(super) fn revision(revision: Option<&str>) -> String {
+pub(in crate::cli) fn revision(revision: Option<&str>) -> String {
     let Some(revision) = revision else {
         return String::new();
     };

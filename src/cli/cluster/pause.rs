@@ -19,7 +19,9 @@ const EXAMPLES: &str = "\
 In the window the agent shows what is wrong and mends nothing; it ends by itself. One thing it does all the
 same: where somebody deletes the engine's CRDs or Namespace, it keeps the engine from pruning what it brought.
 An agent that is out of reach learns of it when it is back; in the cluster itself, the annotation
-linesman.dev/maintenance-until=TIME on the engine's Namespace, or on one object, does the same.
+linesman.dev/maintenance-until=UNTIL on the engine's Namespace, or on one object, does the same. UNTIL is a
+time in RFC 3339, at most 24h ahead: $(date -u -d +2hour +%FT%TZ), on macOS $(date -u -v+2H +%FT%TZ).
+Anything else opens no window: see that 'linesman cluster show' has condition Paused.
 
 Examples:
   linesman cluster pause eu1 --for 2h --reason 'node upgrade' --wait   # returns when it mends nothing

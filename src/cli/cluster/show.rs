@@ -11,6 +11,7 @@ use crate::cli::engine::whence;
 use crate::cli::heal;
 use crate::cli::output::{Format, Output, ago, document, emit, kind, phase, rows_text, status};
 use crate::cli::progress;
+use crate::client::HealFilter;
 use crate::clock;
 use crate::wire::api::{AgentCopyStanding, OtherWay, RegistryView, ToldCluster, ToldHeal};
 use crate::wire::id::ClusterName;
@@ -50,7 +51,11 @@ struct Shown {
 pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let client = args.connect.client().await?;
     let cluster = client.cluster(&args.name).await?;
-    let heals = client.heals(Some(&args.name), HEALS).await?;
+    let its = HealFilter {
+        cluster: Some(&args.name),
+        ..HealFilter::default()
+    };
+    let heals = client.heals(&its, HEALS).await?;
     let image_registry = client.registry(Some(&args.name)).await.ok();
     let shown = Shown {
         cluster,

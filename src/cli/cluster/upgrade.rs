@@ -21,9 +21,9 @@ mod rollout;
 
 const EXAMPLES: &str = "\
 The agent gives its Deployment the new image and goes on with its work, the line up, until a Pod of that image
-asks for it. Where the hub has not acknowledged a report of the new one in time, the image of before is back
+asks for it. Where the hub has not acknowledged a report of the new one in time, the previous image is back
 within 120 s, whether the hub is there or not, and 'linesman cluster show' tells why (AgentCurrent). An image
-that was taken back so is not tried again until the wish is another: withdraw it, and give it anew.
+that was taken back so is not tried again until another is requested: --withdraw it, then give it anew.
 
 Of several clusters one is upgraded after the other, by name. The first whose new agent is not heard ends it
 (exit code 6, or 1 where the image was taken back): the clusters behind it keep what they run. Those that are
@@ -52,7 +52,7 @@ pub(in crate::cli) struct Args {
     /// Take an image by its tag, which can come to name another one
     #[arg(long, requires = "image", conflicts_with = "withdraw")]
     allow_tag: bool,
-    /// No image is wished any more: an agent stays with the one that it runs, and there is nothing to wait for
+    /// No image is requested any more: an agent stays with the one that it runs, and there is nothing to wait for
     #[arg(long, conflicts_with = "image")]
     withdraw: bool,
     /// Then wait until the new agent is heard: 5m at most, or TIME; of several clusters, each is waited for in any case

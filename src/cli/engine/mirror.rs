@@ -16,7 +16,7 @@ Each image keeps its path below the registry: with registry.example.org:5000/mir
 ghcr.io/fluxcd/source-controller:v1.8.0 is pulled as
 registry.example.org:5000/mirror/fluxcd/source-controller:v1.8.0 ('linesman engine list -o wide' names the
 images to copy). The bundle and its digest stay as they are. The agent changes a cluster's engine as
-'engine set' does: where it does not work within 5 minutes, the registry of before comes back.
+'engine set' does: where it does not work within 5 minutes, the previous registry comes back.
 
 A registry that asks who pulls needs --pull-secret: the name of a Secret that you make in the engine's
 namespace of each cluster (type kubernetes.io/dockerconfigjson). Neither hub nor agent keeps or uses what is

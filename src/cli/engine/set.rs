@@ -40,7 +40,7 @@ pub(in crate::cli) struct Args {
     /// One of several bundles of a version, sha256:…
     #[arg(long, value_name = "DIGEST")]
     bundle: Option<Digest>,
-    /// How long the engine has to work with it, before the version of before comes back: 30s to 1h
+    /// How long the engine has to work with it, before the previous version comes back: 30s to 1h
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
     within: Duration,
     /// Then wait until the engine works with it: 10m at most, or TIME

@@ -6,7 +6,7 @@ use super::{ask, named, next, result, seconds};
 use crate::cli::connect::Connect;
 use crate::cli::output::{Format, Output, document, emit, rows_text, tame};
 use crate::clock;
-use crate::wire::api::{ToldHeal, ToldHealRecord, Took};
+use crate::wire::api::{HubWrite, ToldHeal, ToldHealRecord, Took};
 use crate::wire::report::{Remade, Scene};
 
 const EXAMPLES: &str = "\
@@ -102,13 +102,17 @@ fn describe(view: &ToldHeal) -> String {
             ("uid", heal.scene.uid.clone()),
             ("result", result(&heal.result)),
             ("written by", heal.writer.clone()),
+        ]
+        .into_iter()
+        .chain(through(view).map(|write| ("through hub", write)))
+        .chain([
             ("commit", commit(view)),
             ("catalog then", heal.revision.clone()),
             ("catalog after", heal.scene.revision_after.clone()),
             ("made again", made_again(&heal.scene.remade)),
             ("took", took(&view.took)),
             ("next", next(heal)),
-        ]
+        ])
         .map(|(key, value)| vec![key.to_owned(), value]),
     );
     text.push_str("\nevidence\n");
@@ -125,6 +129,24 @@ fn describe(view: &ToldHeal) -> String {
     });
     text.push_str(&rows_text(Some(header), rows));
     text
+}
+
+/// Who wrote to the object through the hub, where that may be known: a row for each request.
+fn through(view: &ToldHeal) -> impl Iterator<Item = String> {
+    let writes = view.through_hub.as_deref();
+    let none = writes.is_some_and(<[HubWrite]>::is_empty);
+    let none = none.then(|| "no, or it is not on record".to_owned());
+    let told = writes.unwrap_or_default().iter().map(|write| {
+        let HubWrite {
+            at,
+            actor,
+            action,
+            target,
+            request_id,
+        } = write;
+        format!("{actor} {action} {target} at {at} (request {request_id})")
+    });
+    told.chain(none)
 }
 
 /// How much the engine had to make again after a collapse. Which, is a list of its own.

@@ -30,6 +30,7 @@ pub(super) fn heal(id: &str) -> ToldHeal {
             restore_ms: Some(8_700),
         },
         author: None,
+        through_hub: None,
         story: vec![
             StoryLine {
                 at: "2025-12-31T23:00:00.000Z".to_owned(),
@@ -67,6 +68,21 @@ fn where_older_heals_were_not_looked_at_none_is_denied() {
     assert!(failure.next.contains("the whole id"), "{}", failure.next);
 }
 
+#[test]
+fn revisions_are_as_short_as_in_the_list_of_clusters() {
+    let mut view = heal("1");
+    let commit = "3f2a".repeat(10);
+    view.heal.revision = format!("main@sha1:{commit}");
+    view.heal.commit = commit;
+    let (columns, now) = (&COLUMNS, time::OffsetDateTime::UNIX_EPOCH);
+    let cell = |title: &str| {
+        let column = columns.iter().find(|column| column.title == title);
+        (column.unwrap().cell)(&view, now)
+    };
+    let cells = [cell("REVISION"), cell("COMMIT")];
+    assert_eq!(cells, ["main@3f2a3f2a", "3f2a3f2a"]);
+}
+
 /// Who looks in the night would wait for what does not come.
 #[test]
 fn an_open_heal_says_that_it_is_being_mended_or_what_keeps_it_from_that() {
@@ -89,7 +105,7 @@ fn an_open_heal_says_that_it_is_being_mended_or_what_keeps_it_from_that() {
             message: message.to_owned(),
             since: "2026-01-01T00:00:00Z".to_owned(),
         };
-        let cluster = crate::cli::cluster::wait::tests::cluster(Phase::Broken, &[], vec![said]);
+        let cluster = cluster::wait::tests::cluster(Phase::Broken, &[], vec![said]);
         let mut heals = heals.clone();
         hold_back(&cluster, &mut heals);
         heals.map(|view| next(&view.heal))

@@ -14,6 +14,30 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Refuses an address of the hub that does not say that it is one: it is written into each cluster, and any word is a host.
+pub(super) fn https(url: &str) -> Result<(), Failure> {
+    const SCHEME: &str = "https://";
+    let scheme = url.get(..SCHEME.len());
+    if scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME)) {
+        return Ok(());
+    }
+    let text = format!("--url is {url}");
+    let next = "give the address at which clusters and people reach the hub: https://HOST[:PORT]";
+    Err(Failure::new(Code::Usage, text, next))
+}
+
+/// What to say of a hub that others look for on another port than it listens on; None = it is the same.
+pub(super) fn other_port(url: &str, listen: SocketAddr) -> Option<String> {
+    let url: http::Uri = url.parse().ok()?;
+    let (told, own) = (url.port_u16().unwrap_or(443), listen.port());
+    (told != own).then(|| {
+        format!(
+            "clusters and people are told port {told} (--url), and the hub listens on port {own} (--listen): something has to pass \
+             connections on"
+        )
+    })
+}
+
 /// Where the other replicas find this one; None = it is alone.
 pub(super) fn peer(listen: Option<SocketAddr>, url: Option<String>) -> Result<Option<PeerConfig>> {
     let Some(listen) = listen else {
@@ -80,6 +104,30 @@ fn own_address() -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_hubs_url_says_that_it_is_https() {
+        for right in ["https://hub.example.org:8443/", "HTTPS://hub.example.org"] {
+            assert_eq!(super::https(right), Ok(()), "{right}");
+        }
+        for wrong in ["nonsense", "hub.example.org:8443", "http://h", ""] {
+            let failure = super::https(wrong).unwrap_err();
+            assert_eq!(failure.message, format!("--url is {wrong}"));
+        }
+    }
+
+    #[test]
+    fn another_port_than_the_hub_listens_on_is_told() {
+        let told = |url| super::other_port(url, "0.0.0.0:8443".parse().unwrap());
+        assert_eq!(told("https://hub.example.org:8443"), None);
+        assert_eq!(
+            told("https://hub.example.org").as_deref(),
+            Some(
+                "clusters and people are told port 443 (--url), and the hub listens on port 8443 (--listen): \
+                 something has to pass connections on"
+            )
+        );
+    }
+
     #[test]
     fn the_git_servers_url_is_user_host_and_port() {
         for (url, bare) in [

@@ -140,6 +140,7 @@ impl AuditArgs {
                 bytes: self.audit_max_bytes,
             },
             sinks,
+            lives: true,
         })
     }
 }

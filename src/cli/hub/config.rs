@@ -18,13 +18,16 @@ use crate::hub::{Bounds, HubConfig};
 const LEAST_KEY_AGE: Duration = Duration::from_hours(24);
 
 /// For running requests when a hub ends that is alone: nobody is served until the next one has the database.
-const DRAIN: Duration = Duration::from_secs(10);
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
 /// The same of one replica of several.
-const DRAIN_AMONG_OTHERS: Duration = Duration::from_mins(10);
+pub(super) const DRAIN_AMONG_OTHERS: Duration = Duration::from_mins(10);
 
 pub(super) fn config(args: Args) -> Result<HubConfig> {
     let url = match &args.url {
-        Some(url) => client::address(url)?,
+        Some(url) => {
+            address::https(url)?;
+            client::address(url)?
+        }
         None => client::address(&format!("https://{}", reached_at(args.listen)))?,
     };
     let host = url.host_str().unwrap_or("localhost").to_owned();

@@ -46,7 +46,7 @@ pub(super) struct Args {
         default_value = "/var/lib/linesman"
     )]
     data: PathBuf,
-    /// What is new is only told for so long; then it is used. At most 30d
+    /// How long the new one is announced before it is used; 30d at most
     #[arg(long = "in", value_name = "TIME", value_parser = lead, default_value = "5m")]
     lead: Duration,
     #[command(flatten)]

@@ -58,7 +58,8 @@ pub(super) async fn log_in(client: &Client, open: bool) -> Result<SessionAnswer>
     if open {
         show(&url);
     }
-    let came = timeout(DEADLINE, wait(listener, &state))
+    let done = welcome(&client.hub());
+    let came = timeout(DEADLINE, wait(listener, &state, &done))
         .await
         .map_err(|_| {
             Failure::new(
@@ -97,7 +98,16 @@ fn show(url: &str) {
 /// The login's code, or why there is none and what to do next.
 type Came = Result<String, (String, String)>;
 
-async fn wait(listener: TcpListener, state: &str) -> Result<Came> {
+/// What the browser shows of a login that went well.
+fn welcome(hub: &str) -> String {
+    format!(
+        "You are logged in to {hub}. Go back to your terminal, which goes on by itself; you can close this window. What there is to do \
+         next: 'linesman cluster list' shows the clusters, 'linesman kubeconfig --merge' brings them into kubectl."
+    )
+}
+
+/// `done` is the page of a login that went well.
+async fn wait(listener: TcpListener, state: &str, done: &str) -> Result<Came> {
     let (send, mut outcome) = mpsc::channel::<Came>(1);
     let mut open = JoinSet::new();
     loop {
@@ -110,10 +120,10 @@ async fn wait(listener: TcpListener, state: &str) -> Result<Came> {
             Some(_) = open.join_next() => {}
             accepted = listener.accept(), if open.len() < CONNECTIONS => {
                 let (socket, _) = accepted.context("listen for the browser")?;
-                let (send, state) = (send.clone(), state.to_owned());
+                let (send, state, done) = (send.clone(), state.to_owned(), done.to_owned());
                 open.spawn(async move {
                     let answer = service_fn(move |request| {
-                        let response = answer(&request, &state, &send);
+                        let response = answer(&request, &state, &done, &send);
                         async move { Ok::<_, Infallible>(response) }
                     });
                     let mut server = http1::Builder::new();
@@ -127,7 +137,12 @@ async fn wait(listener: TcpListener, state: &str) -> Result<Came> {
     }
 }
 
-fn answer(request: &Request<Incoming>, state: &str, send: &mpsc::Sender<Came>) -> Response<String> {
+fn answer(
+    request: &Request<Incoming>,
+    state: &str,
+    done: &str,
+    send: &mpsc::Sender<Came>,
+) -> Response<String> {
     if request.uri().path() != PATH {
         return page(StatusCode::NOT_FOUND, "There is nothing here.");
     }
@@ -136,10 +151,7 @@ fn answer(request: &Request<Incoming>, state: &str, send: &mpsc::Sender<Came>) -
         return page(StatusCode::BAD_REQUEST, text);
     };
     let response = match &came {
-        Ok(_) => page(
-            StatusCode::OK,
-            "You are logged in. Your terminal goes on; you can close this window.",
-        ),
+        Ok(_) => page(StatusCode::OK, done),
         Err((why, _)) => page(
             StatusCode::FORBIDDEN,
             &format!("The login failed: {why}. Your terminal says more."),

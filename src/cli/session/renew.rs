@@ -1,16 +1,14 @@
 //! Renewing a session before it ends. Refresh tokens are good once, so of parallel processes one asks the hub and the
 //! others take what it got.
 
-use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
 
-use super::{Session, change, directory, load, make_directory, private};
+use super::alone::{Doing, alone};
+use super::{Session, change, directory, load, make_directory};
 use crate::cli::connect::client_to;
 use crate::cli::exit::{Code, Failure};
 use crate::cli::interrupt::{self, Interrupt};
@@ -22,11 +20,6 @@ use crate::{clock, keys};
 
 /// What is left of a token that is still used; kubectl asks for a new one 30 s before its end.
 const EARLY: time::Duration = time::Duration::seconds(60);
-/// How long another process may take.
-const PATIENCE: Duration = Duration::from_mins(1);
-const LOOK: Duration = Duration::from_millis(20);
-/// One that takes so long is told of.
-const SLOW: Duration = Duration::from_secs(2);
 
 /// Whether the session has to be renewed before it is used.
 pub(in crate::cli) fn is_due(session: &Session, now: OffsetDateTime) -> bool {
@@ -60,7 +53,7 @@ pub(in crate::cli) fn as_it_ends(hub: &str, held: (Secret<String>, Option<String
                     return Err(error.downcast().unwrap_or_else(client::Error::Session));
                 }
             };
-            let token = Secret::new(session.token);
+            let token = session.token;
             let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
             *held = (token.clone(), session.expires_at);
             Ok(token)
@@ -74,43 +67,16 @@ pub(in crate::cli) async fn renew(hub: &str) -> Result<Session> {
 }
 
 async fn renewed(hub: &str, verb: Option<&Interrupt>) -> Result<Session> {
+    const DOING: Doing = Doing {
+        now: "renews the session",
+        long: "been renewing the session",
+    };
     let directory = directory()?;
     make_directory(&directory)?;
     let name = keys::sha256_hex(hub.as_bytes());
     let path = directory.join(format!("renew-{}.lock", &name[..16]));
-    let file = private()
-        .open(&path)
-        .with_context(|| format!("open {}", path.display()))?;
-    alone(&file, &path, progress::waits).await?;
+    let _alone = alone(&path, DOING, progress::waits).await?;
     ask(&directory, hub, verb).await
-}
-
-/// Waits until no other process renews the session.
-async fn alone(file: &File, path: &Path, mut tell: impl FnMut(&str)) -> Result<()> {
-    let (begun, mut told) = (Instant::now(), false);
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
-                if !told && begun.elapsed() >= SLOW {
-                    tell("another linesman renews the session");
-                    told = true;
-                }
-                sleep(LOOK).await;
-            }
-            Err(TryLockError::WouldBlock) => {
-                return Err(Failure::new(
-                    Code::Failed,
-                    "another linesman has been renewing the session for a minute",
-                    format!("see what holds it: fuser -v {}", path.display()),
-                )
-                .into());
-            }
-            Err(TryLockError::Error(e)) => {
-                return Err(e).with_context(|| format!("lock {}", path.display()));
-            }
-        }
-    }
 }
 
 async fn ask(directory: &Path, hub: &str, verb: Option<&Interrupt>) -> Result<Session> {
@@ -129,33 +95,33 @@ async fn ask(directory: &Path, hub: &str, verb: Option<&Interrupt>) -> Result<Se
     };
     let client = client_to(hub, session.ca.as_deref(), None)?;
     let asked = TokenRequest::Refresh {
-        refresh_token: refresh,
+        refresh_token: refresh.into_inner(),
     };
     let kept = async {
         let answer = match client.session_token("renew the session", &asked).await {
             Ok(answer) => answer,
             Err(error) if is_over(&error) => {
-                forget(directory, hub, &session)?;
+                forget(directory, hub, &session).await?;
                 return Err(ended(hub, &error.to_string()).into());
             }
             Err(error) => return Err(error.into()),
         };
         let next = Session {
-            token: answer.access_token,
-            refresh: Some(answer.refresh_token),
+            token: answer.access_token.into(),
+            refresh: Some(answer.refresh_token.into()),
             user: answer.user,
             expires_at: Some(answer.access_expires_at),
             ends_at: Some(answer.expires_at),
             ca: session.ca.clone(),
         };
-        keep(directory, hub, &session, next)
+        keep(directory, hub, &session, next).await
     };
     // The hub has spent the token once it was asked, and knows it for a moment only: without the next one the session is over.
     interrupt::to_its_end(verb, kept).await
 }
 
 /// Keeps what a session was renewed to, and gives what is kept then: who logged out meanwhile, or in again, has the last word.
-fn keep(directory: &Path, hub: &str, renewed: &Session, next: Session) -> Result<Session> {
+async fn keep(directory: &Path, hub: &str, renewed: &Session, next: Session) -> Result<Session> {
     let mut kept = None;
     change(directory, |sessions| {
         if let Some(session) = sessions.hubs.get_mut(hub) {
@@ -164,7 +130,8 @@ fn keep(directory: &Path, hub: &str, renewed: &Session, next: Session) -> Result
             }
             kept = Some(session.clone());
         }
-    })?;
+    })
+    .await?;
     Ok(kept.ok_or_else(|| ended(hub, "there is none any more"))?)
 }
 
@@ -174,7 +141,7 @@ fn is_over(error: &client::Error) -> bool {
 }
 
 /// The hub has said its last word: nobody asks again. Its CA stays for the next login.
-fn forget(directory: &Path, hub: &str, ended: &Session) -> Result<()> {
+async fn forget(directory: &Path, hub: &str, ended: &Session) -> Result<()> {
     change(directory, |sessions| {
         if let Some(session) = sessions
             .hubs
@@ -184,6 +151,7 @@ fn forget(directory: &Path, hub: &str, ended: &Session) -> Result<()> {
             session.refresh = None;
         }
     })
+    .await
 }
 
 fn ended(hub: &str, why: &str) -> Failure {
@@ -203,8 +171,8 @@ mod tests {
     fn a_session_is_renewed_a_minute_before_its_end() {
         let now = clock::parse_rfc3339("2026-01-01T00:00:00Z").unwrap();
         let session = |refresh: Option<&str>, end: Option<&str>| Session {
-            token: "lma1.a.b".to_owned(),
-            refresh: refresh.map(str::to_owned),
+            token: "lma1.a.b".to_owned().into(),
+            refresh: refresh.map(|refresh| refresh.to_owned().into()),
             ca: None,
             user: "ada".to_owned(),
             expires_at: end.map(str::to_owned),
@@ -256,45 +224,16 @@ mod tests {
         }
     }
 
-    /// A minute is long for whoever sees nothing.
-    #[tokio::test(start_paused = true)]
-    async fn who_waits_for_another_process_is_told_once() {
-        let name = keys::hex(&clock::random::<8>());
-        let path = std::env::temp_dir().join(format!("linesman-renew-{name}.lock"));
-        let (other, own) = (
-            private().open(&path).unwrap(),
-            private().open(&path).unwrap(),
-        );
-        for (takes, tells, fails) in [(1, 0, false), (5, 1, false), (90, 1, true)] {
-            other.lock().unwrap();
-            let mut said = Vec::new();
-            let waits = alone(&own, &path, |text| said.push(text.to_owned()));
-            let renews = async {
-                sleep(Duration::from_secs(takes)).await;
-                other.unlock().unwrap();
-            };
-            let (waited, ()) = tokio::join!(waits, renews);
-            assert_eq!(waited.is_err(), fails, "{takes}");
-            assert_eq!(
-                said,
-                vec!["another linesman renews the session"; tells],
-                "{takes}"
-            );
-            own.unlock().unwrap();
-        }
-        std::fs::remove_file(path).unwrap();
-    }
-
     /// H31: who logged out, or in as another, while the hub was asked, has the last word.
-    #[test]
-    fn a_renewal_undoes_no_logout_and_no_other_login() {
+    #[tokio::test]
+    async fn a_renewal_undoes_no_logout_and_no_other_login() {
         let directory = std::env::temp_dir().join(format!(
             "linesman-renew-{}",
             keys::hex(&clock::random::<8>())
         ));
         let session = |token: &str, user: &str| Session {
-            token: token.to_owned(),
-            refresh: Some(format!("refresh {token}")),
+            token: token.to_owned().into(),
+            refresh: Some(format!("refresh {token}").into()),
             ca: None,
             user: user.to_owned(),
             expires_at: None,
@@ -313,8 +252,9 @@ mod tests {
                 let there = there.map(|there| (hub.to_owned(), there.clone()));
                 sessions.hubs.extend(there);
             })
+            .await
             .unwrap();
-            let given = keep(&directory, hub, &old, next.clone()).ok();
+            let given = keep(&directory, hub, &old, next.clone()).await.ok();
             assert_eq!(given.as_ref(), kept);
             assert_eq!(load(&directory).unwrap().hubs.get(hub), kept);
         }

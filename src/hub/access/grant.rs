@@ -175,8 +175,8 @@ pub enum No {
     OtherSubject(Subject),
     #[error("it is for {0}")]
     OtherCluster(Clusters),
-    #[error("it ended")]
-    Expired,
+    #[error("it ended at {0}")]
+    Expired(String),
     #[error("it was revoked at {0}")]
     Revoked(String),
     #[error("it is read-only, and '{0}' is more than reading")]
@@ -211,8 +211,8 @@ impl Grant {
         if let Some(at) = self.revoked_at {
             return Some(No::Revoked(clock::rfc3339(at)));
         }
-        let over = self.expires_at.is_some_and(|end| end <= now);
-        over.then_some(No::Expired)
+        let end = self.expires_at.filter(|end| *end <= now)?;
+        Some(No::Expired(clock::rfc3339(end)))
     }
 
     pub fn is_over(&self, now: OffsetDateTime) -> bool {

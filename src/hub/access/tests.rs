@@ -10,12 +10,12 @@ mod narrow;
 
 const NOON: i64 = 1_800_000_000;
 
-fn at(seconds: i64) -> OffsetDateTime {
+pub(super) fn at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(NOON + seconds).unwrap()
 }
 
 /// `id subject clusters groups`, then any of `as=user:a,group:b`, `ns=a,b`, `read`, `for=SECONDS`.
-fn grant(text: &str) -> Grant {
+pub(super) fn grant(text: &str) -> Grant {
     let mut words = text.split(' ');
     let mut next = || words.next().unwrap();
     let (id, subject, clusters, groups) = (next(), next(), next(), next());

@@ -43,6 +43,7 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         match stop.run_until_cancelled(look).await {
             None => return Ok(()),
             Some(Ok(())) => {}
+            Some(Err(_)) if hub.store.is_away() => {}
             Some(Err(error)) => {
                 tracing::error!(
                     error = format!("{error:#}"),

@@ -243,7 +243,11 @@ fn fitting(rows: &[AuditRow]) -> usize {
 }
 
 /// Reading is on record itself, once in a while for the same question.
-async fn on_record(
+#[expect(
+    clippy::await_holding_invalid_type,
+    reason = "nobody reads before the reading is on record, and it is put there once"
+)]
+pub(super) async fn on_record(
     hub: &Hub,
     caller: &Caller,
     cluster: Option<&str>,

@@ -102,7 +102,7 @@ async fn add(
 ) -> Result<(StatusCode, precondition::Tag, Json<GrantView>), Problem> {
     caller.require(&hub, Role::Access, "grant.add").await?;
     let now = clock::now();
-    let id = uuid::Uuid::now_v7().to_string();
+    let id = clock::id();
     let grant = asked::grant(&new, id, &caller.user.name, now)?;
     asked::within(&new, hub.config.grants)?;
     to_others(&hub, &caller, &grant).await?;

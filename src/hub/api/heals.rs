@@ -7,16 +7,18 @@ use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
+use uuid::Uuid;
 
 use super::problem::{Problem, Slug};
-use super::{Caller, UserBody, clusters};
+use super::{Caller, UserBody, audit, clusters};
 use crate::clock;
 use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::hub::auth::Role;
 use crate::hub::git::{self, Made};
 use crate::hub::store::StoreError;
+use crate::hub::story::through::Object;
 use crate::hub::{Hub, story};
-use crate::wire::api::{HealCloseRequest, HealView, Page};
+use crate::wire::api::{HealCloseRequest, HealView, HubWrite, Page};
 use crate::wire::id::ClusterName;
 use crate::wire::report::{HealRecord, HealResult};
 
@@ -32,6 +34,9 @@ struct Wanted {
     cluster: Option<ClusterName>,
     /// Those alone that are not over, in clusters that were not removed.
     open: bool,
+    /// RFC 3339: those that began from then on, and before then.
+    since: Option<String>,
+    until: Option<String>,
     limit: Option<u32>,
     /// The id of the last heal on the page before.
     cursor: Option<String>,
@@ -72,7 +77,43 @@ async fn show(
 ) -> Result<Json<HealView>, Problem> {
     caller.require(&hub, Role::Viewer, "heal.show").await?;
     let found = find(&hub, &id).await?;
-    Ok(Json(whole(&hub, found).await))
+    let through_hub = writes(&hub, &caller, &found).await;
+    let told = whole(&hub, found).await;
+    Ok(Json(HealView {
+        through_hub,
+        ..told
+    }))
+}
+
+/// Who wrote to the heal's object through the hub shortly before, for who may read the audit. Where that cannot be read, the heal is
+/// told without it.
+async fn writes(
+    hub: &Hub,
+    caller: &Caller,
+    (cluster, heal): &(ClusterName, HealRecord),
+) -> Option<Vec<HubWrite>> {
+    if !caller.user.is(Role::Auditor) {
+        return None;
+    }
+    let object = Object::of(heal)?;
+    let asked = object.asked(cluster.as_str(), heal)?;
+    let read = async {
+        let what = format!("writes to {} before heal {}", heal.object, heal.id);
+        audit::on_record(hub, caller, Some(cluster.as_str()), &what).await?;
+        Ok::<_, Problem>(hub.store.audit_writes(&asked).await?)
+    };
+    match read.await {
+        Ok(rows) => Some(object.writes(rows)),
+        Err(problem) => {
+            let error = problem.detail;
+            tracing::warn!(
+                heal = heal.id,
+                error,
+                "who wrote to it is not read from the audit"
+            );
+            None
+        }
+    }
 }
 
 /// Ends a heal whose end no agent will tell any more. One that is over is left as it is.
@@ -193,20 +234,40 @@ async fn page(hub: &Hub, wanted: Wanted) -> Result<Page<HealView>, Problem> {
         None => None,
     };
     let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-    let (of, before) = (cluster.as_deref(), wanted.cursor.as_deref());
+    let since = wanted.since.as_deref().map(first_of).transpose()?;
+    let until = wanted.until.as_deref().map(first_of).transpose()?;
+    let before = [wanted.cursor, until].into_iter().flatten().min();
+    let (of, before) = (cluster.as_deref(), before.as_deref());
     let mut rows: Vec<(ClusterName, HealRecord)> = if wanted.open {
         hub.store.heals_not_over(of, before, limit).await?
     } else {
         hub.store.heals(of, before, limit).await?
     };
+    let full = rows.len() == limit as usize;
+    let young = rows
+        .iter()
+        .take_while(|(_, heal)| since.as_ref().is_none_or(|since| heal.id >= *since));
+    let young = young.count();
+    let full = full && young == rows.len();
+    rows.truncate(young);
     let fit = fitting(&rows);
-    let more = fit < rows.len() || rows.len() == limit as usize;
+    let more = fit < rows.len() || full;
     rows.truncate(fit);
     let cursor = rows.last().filter(|_| more).map(|(_, h)| h.id.clone());
     Ok(Page {
         items: views(hub, rows).await,
         cursor,
     })
+}
+
+/// The least id that a heal of that time may have: heals have ids by when they began (UUIDv7).
+fn first_of(time: &str) -> Result<String, Problem> {
+    let at = clock::parse_rfc3339(time).ok_or_else(|| {
+        let next = "write it as 2026-11-21T08:00:00Z";
+        Problem::new(Slug::BadRequest, "a time is not RFC 3339", next)
+    })?;
+    let millis = u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
+    Ok(Uuid::from_u128(u128::from(millis) << 80).to_string())
 }
 
 /// How many of these heals make a page: the first one whatever its length.

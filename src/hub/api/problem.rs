@@ -9,6 +9,7 @@ use http::{HeaderValue, StatusCode, header};
 use crate::hub::audit::AuditError;
 use crate::hub::auth::AuthError;
 use crate::hub::store::StoreError;
+use crate::hub::store::away::MEANWHILE;
 use crate::wire::api;
 
 macro_rules! slugs {
@@ -124,6 +125,16 @@ impl Problem {
         )
     }
 
+    /// What the hub's log says once.
+    fn away(since: &str) -> Self {
+        Self::new(
+            Slug::Unavailable,
+            format!("the hub's database is away since {since}: {MEANWHILE}"),
+            "try again when it is back; why it is away is in the hub's log, at that time",
+        )
+        .retry_after(1)
+    }
+
     /// The answer as the caller sees it.
     pub fn render(&self, request_id: &str) -> Response {
         let body = api::Problem {
@@ -211,6 +222,7 @@ impl From<StoreError> for Problem {
                 error.to_string(),
                 "ask for less: by --since, --user or --cluster",
             ),
+            StoreError::Away { since, .. } => Self::away(&since),
             StoreError::Refused(_)
             | StoreError::Database { .. }
             | StoreError::Silent(_)
@@ -248,6 +260,13 @@ impl From<AuditError> for Problem {
 
 impl From<anyhow::Error> for Problem {
     fn from(error: anyhow::Error) -> Self {
+        let away = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref() {
+            Some(StoreError::Away { since, .. }) => Some(since.clone()),
+            _ => None,
+        };
+        if let Some(since) = error.chain().find_map(away) {
+            return Self::away(&since);
+        }
         tracing::error!(error = format!("{error:#}"), "request failed");
         Self::new(
             Slug::Internal,

@@ -227,9 +227,9 @@ async fn run(hub: Arc<Hub>, socket: Socket, proven: Proven, remote: Option<Remot
         ended = &mut running => ended,
         ((), (), ()) = async { tokio::join!(telling, serving, other_keys) } => running.await,
     };
-    hub.tunnels.remove((&cluster, &cluster_id), &line, &ended);
+    let known = hub.tunnels.remove((&cluster, &cluster_id), &line, &ended);
     Box::pin(directory::went(&hub, &cluster_id, epoch)).await;
-    Box::pin(directory::last_heard(&hub, &cluster, &cluster_id)).await;
+    Box::pin(directory::last_heard(&hub, (&cluster, &cluster_id), known)).await;
     info!(%cluster, epoch, code = %ended.code, text = ended.text, "line down");
 }
 
@@ -259,7 +259,9 @@ async fn revoked_meanwhile(hub: &Hub, line: &Line, fingerprint: &str) {
         Ok(Some(key)) if !key.removed && key.state.is_valid() => {}
         Ok(_) => line.close(Code::Revoked, "the key was revoked"),
         Err(error) => {
-            tracing::error!(error = %crate::hub::chain_of(&error), "look up an agent's key again");
+            if !hub.store.is_away() {
+                tracing::error!(error = %crate::hub::chain_of(&error), "look up an agent's key again");
+            }
             line.close(Code::Unavailable, "the hub's store does not answer");
         }
     }

@@ -97,7 +97,7 @@ async fn add(
     let target = format!("{} roles {:?} groups {:?}", new.name, new.roles, new.groups);
     caller.record(&hub, "user.add", None, &target).await?;
     let user = UserRow {
-        id: uuid::Uuid::now_v7().to_string(),
+        id: clock::id(),
         name: new.name,
         roles: new.roles.into_iter().collect(),
         groups: new.groups.into_iter().collect(),

@@ -22,7 +22,7 @@ const AT_ONCE: u32 = 600;
 const EARNED: Duration = Duration::from_secs(2);
 /// A user's refusals are a record each while more than these are left: what is the first of its kind in a flood has some.
 const RESERVE: u32 = AT_ONCE / 2;
-/// Users who are looked at, all at once; who comes beyond has a record each.
+/// Users who are looked at, each alone, all at once; those beyond are counted together.
 const USERS: usize = 4_096;
 /// Of a text that is kept.
 const MAX_TEXT: usize = 256;
@@ -33,6 +33,8 @@ pub(super) struct Counted {
     unknown: Refusals,
     /// By the actor that records name.
     users: BTreeMap<String, Refusals>,
+    /// Of users beyond [`USERS`].
+    others: Refusals,
 }
 
 impl Counted {
@@ -40,6 +42,7 @@ impl Counted {
         Self {
             unknown: Refusals::new(Whose::Unknown, now),
             users: BTreeMap::new(),
+            others: Refusals::new(Whose::Others, now),
         }
     }
 
@@ -52,7 +55,7 @@ impl Counted {
     pub(super) fn user(&mut self, entry: Entry, now: Instant) -> Option<Entry> {
         let actor = cut(&entry.actor, MAX_TEXT).to_owned();
         if self.users.len() >= USERS && !self.users.contains_key(&actor) {
-            return Some(entry);
+            return self.others.note(entry, now);
         }
         let of_user = self.users.entry(actor);
         let refusals = of_user.or_insert_with_key(|actor| {
@@ -65,6 +68,7 @@ impl Counted {
     /// The records that are due; with `all`, what is left at the end.
     pub(super) fn due(&mut self, now: Instant, all: bool) -> Vec<Entry> {
         let mut due = self.unknown.due(now, all);
+        due.extend(self.others.due(now, all));
         for refusals in self.users.values_mut() {
             due.extend(refusals.due(now, all));
         }
@@ -80,6 +84,8 @@ enum Whose {
     Unknown,
     /// Of this actor.
     User(String),
+    /// Of users for whom alone there is no room.
+    Others,
 }
 
 /// What makes a refusal the same as another.
@@ -186,7 +192,7 @@ impl Refusals {
     /// Whether a refusal has a record of its own whatever came before it: the flood of a user is over, or has not begun.
     fn has_plenty(&self) -> bool {
         match self.whose {
-            Whose::Unknown => false,
+            Whose::Unknown | Whose::Others => false,
             Whose::User(_) => self.records > RESERVE,
         }
     }
@@ -225,6 +231,7 @@ impl Kind {
             ),
             // Wherever they are, and whatever path they think of.
             Whose::User(_) => (String::new(), String::new()),
+            Whose::Others => (text(&entry.actor), String::new()),
         };
         Self {
             from,
@@ -254,6 +261,7 @@ fn kept(entry: Entry) -> Entry {
         request_id,
         verdict,
         reason,
+        code,
         remote,
     } = entry;
     Entry {
@@ -268,6 +276,7 @@ fn kept(entry: Entry) -> Entry {
         request_id: text(request_id),
         verdict,
         reason: reason.map(text),
+        code,
         remote: text(remote),
     }
 }
@@ -293,6 +302,12 @@ fn uncounted(whose: &Whose, beyond: u64) -> Entry {
         Whose::User(actor) => (
             actor.as_str(),
             format!("{beyond} refusals of this user were too many to be told apart"),
+        ),
+        Whose::Others => (
+            "anyone",
+            format!(
+                "{beyond} refusals were too many to be told apart, of users beyond the {USERS} who were refused at the same time"
+            ),
         ),
     };
     Entry {

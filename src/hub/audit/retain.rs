@@ -70,6 +70,7 @@ pub async fn run(
                 before = Some(Steady::showing(now, at));
                 ANCHOR
             }
+            Err(_) if store.is_away() => RETRY,
             Err(error) => {
                 tracing::error!(error = format!("{error:#}"), "anchor and prune the audit");
                 RETRY

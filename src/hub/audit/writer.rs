@@ -172,8 +172,7 @@ impl Chain {
     async fn carry_out(&mut self, batch: &mut Vec<Command>) {
         let mut rows = Vec::with_capacity(batch.len());
         let (mut opens, mut events) = (Vec::new(), Vec::new());
-        let (mut anchors, mut prunes) = (Vec::new(), Vec::new());
-        let mut interrupts = Vec::new();
+        let (mut anchors, mut prunes, mut interrupts) = (Vec::new(), Vec::new(), Vec::new());
         for command in batch.drain(..) {
             match command {
                 Command::Open {
@@ -218,6 +217,7 @@ impl Chain {
                         losses: self.lost.times(),
                         since: Instant::now(),
                         exit: None,
+                        refused: None,
                         place: Some(place),
                     }));
                 }
@@ -225,6 +225,8 @@ impl Chain {
                     let _gone = stored.send(());
                 }
             }
+            // What they are about is refused, which is said once.
+            Err(_) if self.store.is_away() => {}
             Err(error) => {
                 tracing::error!(error = %crate::hub::chain_of(&error), "audit records could not be stored");
             }

@@ -70,6 +70,38 @@ fn an_agent_is_lost_since_it_was_heard_last() {
     }
 }
 
+/// L13: the end of a silent line is known 24.5 s after its last byte. It counts for when a cluster is offline, and the byte for since
+/// when it is.
+#[test]
+fn a_line_that_fell_silent_was_heard_last_by_its_last_byte() {
+    for (word, known, line, https, expected) in [
+        // A line that said its end.
+        (Some(100), Some(100), Some(100), None, Some(100)),
+        (Some(100), Some(100), Some(75), None, Some(75)),
+        (Some(100), Some(100), Some(75), Some(90), Some(90)),
+        // It was heard since.
+        (Some(110), Some(100), Some(75), Some(110), Some(110)),
+        (Some(110), None, None, None, Some(110)),
+        (None, None, None, None, None),
+    ] {
+        let told = spoken(
+            seconds(120),
+            word.map(seconds),
+            known.map(seconds),
+            [line, https].map(|at: Option<i64>| at.map(seconds)),
+        );
+        assert_eq!(told, expected.map(seconds), "{word:?} {known:?} {line:?}");
+    }
+    let lost = |since| Beat::Lost {
+        since: seconds(since),
+    };
+    let since = |beat: Beat, word: Option<i64>| beat.silent_since(word.map(seconds));
+    assert_eq!(since(lost(100), Some(75)), lost(75));
+    assert_eq!(since(lost(100), Some(7_400)), lost(100));
+    assert_eq!(since(lost(100), None), lost(100));
+    assert_eq!(since(Beat::Heard, Some(75)), Beat::Heard);
+}
+
 #[test]
 fn a_word_that_is_yet_to_come_counts_where_there_is_no_other() {
     for (heard, expected) in [

@@ -23,7 +23,7 @@ impl Arriving {
         identity: &Identity,
     ) -> Result<Self, LoginError> {
         let arrival = Arrival {
-            id: uuid::Uuid::now_v7().to_string(),
+            id: clock::id(),
             issuer: provider.config.issuer.clone(),
             subject: identity.subject.clone(),
             name: identity.name.clone(),

@@ -18,7 +18,7 @@ const FIX: &str = "look at the receiver, and at the hub's --notify-… flags";
 pub async fn send(hub: &Hub, by: &str) -> Vec<Check> {
     let now = clock::now();
     let letter = Letter {
-        id: uuid::Uuid::now_v7().to_string(),
+        id: clock::id(),
         at: clock::rfc3339(now),
         hub_id: hub.id.clone(),
         hub_url: hub.config.url.clone(),

@@ -144,7 +144,7 @@ pub(super) fn config(peers: &Inner, role: Role) -> Config {
 pub(super) fn identity(replica: &str, address: &str) -> Identity {
     Identity {
         epoch: 0,
-        session: uuid::Uuid::now_v7().to_string(),
+        session: clock::id(),
         remote: address.to_owned(),
         instance: replica.to_owned(),
         since: clock::now(),

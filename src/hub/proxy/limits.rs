@@ -45,30 +45,30 @@ enum Key {
     Cluster(String),
 }
 
-/// A place among them, given back on drop.
-pub struct Place {
+/// What one of them takes of the room that its user and its cluster have; given back on drop.
+pub struct Slot {
     limits: Arc<Limits>,
     keys: Vec<Key>,
 }
 
-/// A request of a user that is judged yet: it has the user's place among those that run.
+/// A request of a user that is judged yet: it has the user's slot among those that run.
 pub struct Asking {
     most: Requests,
-    place: Place,
+    slot: Slot,
 }
 
 impl Limits {
-    /// A place for one more request of the user, where less than `most` run. It is held while the request is judged, too.
+    /// A slot for one more request of the user, where less than `most` run. It is held while the request is judged, too.
     pub fn ask(self: &Arc<Self>, most: Requests, user: &str) -> Result<Asking, Refusal> {
         let key = Key::User(user.to_owned());
         if !self.take(&key, most.user) {
             return Err(user_busy(user, most.user));
         }
-        let place = Place {
+        let slot = Slot {
             limits: self.clone(),
             keys: vec![key],
         };
-        Ok(Asking { most, place })
+        Ok(Asking { most, slot })
     }
 
     /// Counts one more where there are less than `most`.
@@ -84,15 +84,15 @@ impl Limits {
 }
 
 impl Asking {
-    /// The place at the cluster, too.
-    pub fn enter(self, cluster: &str) -> Result<Place, Refusal> {
-        let Self { most, mut place } = self;
+    /// The slot of the cluster, too.
+    pub fn enter(self, cluster: &str) -> Result<Slot, Refusal> {
+        let Self { most, mut slot } = self;
         let key = Key::Cluster(cluster.to_owned());
-        if !place.limits.take(&key, most.cluster) {
+        if !slot.limits.take(&key, most.cluster) {
             return Err(cluster_busy(cluster, most.cluster));
         }
-        place.keys.push(key);
-        Ok(place)
+        slot.keys.push(key);
+        Ok(slot)
     }
 }
 
@@ -127,7 +127,7 @@ fn busy(what: String, setting: Option<&str>) -> Refusal {
     .retry_after(1)
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut running = self
             .limits
@@ -161,11 +161,11 @@ mod tests {
         let limits = Arc::new(Limits::default());
         let enter = |user: &str, cluster: &str| limits.ask(MOST, user)?.enter(cluster);
         let users = ["ada", "ada", "ada", "eve", "eve", "eve"];
-        let places: Vec<Place> = users.map(|user| enter(user, "eu1").unwrap()).into();
+        let slots: Vec<Slot> = users.map(|user| enter(user, "eu1").unwrap()).into();
         let refusal = enter("bob", "eu1").err().unwrap();
         assert_eq!(refusal, cluster_busy("eu1", 6));
         assert!(enter("bob", "eu2").is_ok());
-        drop(places);
+        drop(slots);
         assert!(enter("bob", "eu1").is_ok());
     }
 
@@ -175,14 +175,14 @@ mod tests {
         let limits = Arc::new(Limits::default());
         let enter = |user: &str, cluster: &str| limits.ask(MOST, user)?.enter(cluster);
         let clusters = ["eu1", "eu2", "eu3"];
-        let mut places: Vec<Place> = clusters.map(|name| enter("ada", name).unwrap()).into();
+        let mut slots: Vec<Slot> = clusters.map(|name| enter("ada", name).unwrap()).into();
         let refusal = enter("ada", "eu4").err().unwrap();
         assert_eq!(refusal, user_busy("ada", 3));
         assert_eq!((refusal.code.as_u16(), refusal.retry_after), (429, Some(1)));
         assert!(enter("bob", "eu1").is_ok());
-        places.pop();
+        slots.pop();
         assert!(enter("ada", "eu4").is_ok());
-        drop(places);
+        drop(slots);
         assert!(limits.running.lock().unwrap().is_empty());
     }
 
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(*limits.running.lock().unwrap(), HashMap::from(counts));
         drop(asks);
         assert!(limits.running.lock().unwrap().is_empty());
-        // Refused by the cluster's bound, it gives the user's place back.
+        // Refused by the cluster's bound, it gives the user's slot back.
         let full = Requests { cluster: 0, ..MOST };
         let refusal = limits.ask(full, "ada").unwrap().enter("eu1").err().unwrap();
         assert_eq!(refusal, cluster_busy("eu1", 0));

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::exchange::Answer;
 use super::exit::Exit;
 use super::farewell::{self, Events};
-use super::limits::Place;
+use super::limits::Slot;
 use super::refusal;
 use crate::hub::api::Hangup;
 use crate::hub::audit::Opened;
@@ -24,10 +24,10 @@ use crate::hub::running::Seat;
 /// How long a user whose access has ended may take to reach the error that says so, before the connection ends.
 const UNREAD: Duration = Duration::from_secs(1);
 
-/// One request under way: its audit record, its place among the running ones.
+/// One request under way: its audit record, its slot among the running ones.
 pub struct Running {
     pub opened: Opened,
-    pub place: Place,
+    pub slot: Slot,
     pub since: Instant,
     pub seat: Seat,
     /// The grant that ends first, where no token or session ends before.
@@ -80,7 +80,7 @@ struct Passing {
 }
 
 struct State {
-    /// None = it was cut.
+    /// None = it was cut, or its line was lost.
     answer: Option<Answer>,
     /// Whoever takes it closes the record. None = that is done.
     running: Option<Running>,
@@ -227,7 +227,16 @@ impl Body for Recorded {
             Poll::Ready(Some(Err(error))) => {
                 let (why, code, bytes) = (refusal::broken(error), state.code, state.bytes);
                 if let Some(running) = state.running.take() {
+                    let between = state.events.as_ref().is_some_and(Events::is_between);
+                    let request_id = running.opened.request_id();
+                    let told = (between && refusal::by_line(error))
+                        .then(|| refusal::line_gone().status(request_id));
                     running.broke(why, code, bytes);
+                    if let Some(status) = told {
+                        state.answer = None;
+                        state.rest = Rest::Event(farewell::event(&status));
+                        return Poll::Ready(state.rest.frame());
+                    }
                 }
             }
             Poll::Ready(None) => state.close(),

@@ -31,24 +31,29 @@ pub(super) fn unauthenticated(error: &AuthError) -> Refusal {
 }
 
 pub(super) fn store_away(error: &StoreError) -> Refusal {
+    if let StoreError::Away { since, .. } = error {
+        return no_store(Some(since));
+    }
     warn!(error = chain_of(error), "look up who asks for what");
-    no_store()
+    no_store(None)
 }
 
-pub(super) fn store_silent() -> Refusal {
-    warn!("look up who asks for what: no answer in time");
-    no_store()
+/// `away`: since when, where the log has said it.
+pub(super) fn store_silent(away: Option<&str>) -> Refusal {
+    if away.is_none() {
+        warn!("look up who asks for what: no answer in time");
+    }
+    no_store(away)
 }
 
-fn no_store() -> Refusal {
-    Refusal::new(
-        Hop::Hub,
-        StatusCode::SERVICE_UNAVAILABLE,
-        "Store",
-        "the hub's store does not answer",
-    )
-    .next("repeat it; if it stays, look at the hub's log")
-    .retry_after(1)
+fn no_store(away: Option<&str>) -> Refusal {
+    let what = match away {
+        Some(since) => format!("the hub's database is away since {since}"),
+        None => "the hub's store does not answer".to_owned(),
+    };
+    Refusal::new(Hop::Hub, StatusCode::SERVICE_UNAVAILABLE, "Store", what)
+        .next("repeat it; if it stays, look at the hub's log")
+        .retry_after(1)
 }
 
 /// `why` is what the record says, such as `access ended: grant 0197… expired`.
@@ -61,6 +66,12 @@ pub(super) fn access_ended(why: &str) -> Refusal {
 pub(super) fn cut_off(why: &str) -> Refusal {
     Refusal::new(Hop::Hub, StatusCode::FORBIDDEN, "AccessEnded", why)
         .next("see 'linesman grant list --all' and 'linesman whoami', or ask a hub admin")
+}
+
+/// For a watch that ran.
+pub(super) fn line_gone() -> Refusal {
+    let what = "the line was lost while the watch ran";
+    Refusal::new(Hop::Line, StatusCode::SERVICE_UNAVAILABLE, "LineLost", what).next("ask again")
 }
 
 pub(super) fn unrecorded() -> Refusal {
@@ -146,6 +157,11 @@ pub(super) fn unsent(failed: &Failed) -> bool {
 /// What the line says below hyper's error.
 fn line_error(error: &hyper::Error) -> Option<LineError> {
     below(error)
+}
+
+/// Whether an answer stopped because its line was lost.
+pub(super) fn by_line(error: &hyper::Error) -> bool {
+    line_error(error).is_some_and(|error| error.code == Code::LineLost)
 }
 
 /// For the record of an answer that stopped in its middle.
@@ -254,8 +270,8 @@ fn no_room(error: &LineError, outgoing: &Outgoing) -> Refusal {
     refusal.next("look whether it took effect before repeating it")
 }
 
-/// Bytes may have reached the cluster, unless the stream's OPEN had not left: but then, nothing here asks the client to repeat. `owner` is the replica that has the line,
-/// where that is another.
+/// Bytes may have reached the cluster, so whoever asked for a change is told to look before repeating it, also where the stream's OPEN
+/// had not left. `owner` is the replica that has the line, where that is another.
 pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>) -> Refusal {
     let by = owner.map_or_else(String::new, |owner| {
         format!(" by the hub's replica {owner}")

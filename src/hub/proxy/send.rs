@@ -13,7 +13,7 @@ use super::exchange::{self, Answer};
 use super::upload::Upload;
 use super::{Case, Granted, in_time, refusal};
 use crate::hub::assertion::{self, Subject};
-use crate::hub::directory::{self, Way};
+use crate::hub::directory::{self, Route};
 use crate::hub::replica::lines;
 use crate::hub::store::Cluster;
 use crate::hub::tunnels::NoLine;
@@ -29,10 +29,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// The epoch that the line of the next try has to be above. Where what was `lost` is a line to another replica, the agent's line
 /// behind it may be as well as before: the next one that leads there takes the request to it.
-fn above(way: &Way, lost: &Line, before: Option<u64>) -> Option<u64> {
-    match way {
-        Way::There(_) if lost.is_over() => before,
-        Way::Here(_) | Way::There(_) => Some(way.epoch()),
+fn above(route: &Route, lost: &Line, before: Option<u64>) -> Option<u64> {
+    match route {
+        Route::There(_) if lost.is_over() => before,
+        Route::Here(_) | Route::There(_) => Some(route.epoch()),
     }
 }
 
@@ -51,13 +51,13 @@ impl Case {
         let patience = self.hub.config.bounds.patience;
         let (mut until, mut unopened) = (Instant::now() + patience.park, None);
         loop {
-            let way = match self.line(&granted.cluster, last_epoch, until).await {
-                Ok(way) => way,
+            let route = match self.line(&granted.cluster, last_epoch, until).await {
+                Ok(route) => route,
                 Err(refusal) => return Err(unopened.unwrap_or(refusal)),
             };
-            let epoch = way.epoch();
-            let meta = self.assertion(&way, granted, attempt)?;
-            let stream = match way.open(Kind::Api, Class::Normal, meta).await {
+            let epoch = route.epoch();
+            let meta = self.assertion(&route, granted, attempt)?;
+            let stream = match route.open(Kind::Api, Class::Normal, meta).await {
                 Ok(stream) => stream,
                 // Its replica does not answer: the same line may be reached yet, or be elsewhere in a moment.
                 Err(error) if error.code == Code::Unavailable && Instant::now() + AGAIN < until => {
@@ -96,11 +96,11 @@ impl Case {
                         request = self.id,
                         epoch, "line lost before an answer; sent once more"
                     );
-                    (repeated, last_epoch) = (true, above(&way, &line, last_epoch));
+                    (repeated, last_epoch) = (true, above(&route, &line, last_epoch));
                     (attempt, until) = (attempt + 1, Instant::now() + patience.park);
                 }
                 Err(failed) => {
-                    let owner = way.owner();
+                    let owner = route.owner();
                     return Err(refusal::no_head(&failed, outgoing, owner.as_deref()));
                 }
             }
@@ -113,13 +113,11 @@ impl Case {
         cluster: &Cluster,
         after: Option<u64>,
         until: Instant,
-    ) -> Result<Way, Refusal> {
+    ) -> Result<Route, Refusal> {
         let limit = until.saturating_duration_since(Instant::now());
-        let Cluster {
-            name, last_seen, ..
-        } = cluster;
-        match directory::wait(&self.hub, name, after, (limit, *last_seen)).await {
-            Ok(way) => Ok(way),
+        let name = &cluster.name;
+        match directory::wait(&self.hub, cluster, after, limit).await {
+            Ok(route) => Ok(route),
             // Nothing was sent, so the client may come again.
             Err(NoLine::InVain) => Err(self.offline(name).await.retry_after(1)),
             Err(NoLine::Offline) => Err(self.offline(name).await),
@@ -128,7 +126,7 @@ impl Case {
 
     /// Why there is no line, as far as the hub knows.
     async fn offline(&self, cluster: &ClusterName) -> Refusal {
-        let record = in_time(self.hub.lookups.cluster(cluster)).await;
+        let record = in_time(&self.hub, self.hub.lookups.cluster(cluster)).await;
         let record = record.ok().and_then(Result::ok).flatten();
         // One that was removed may have had the name before.
         let view = record.as_ref().map_or_else(
@@ -143,8 +141,8 @@ impl Case {
         refusal::offline(cluster, &view.standing(counted, heard))
     }
 
-    /// What says on the line who asks for what: good for this way and this request.
-    fn assertion(&self, way: &Way, granted: &Granted, attempt: u32) -> Result<Bytes, Refusal> {
+    /// What says on the line who asks for what: good for this line and this request.
+    fn assertion(&self, route: &Route, granted: &Granted, attempt: u32) -> Result<Bytes, Refusal> {
         let Granted {
             cluster,
             subject,
@@ -155,7 +153,7 @@ impl Case {
         let request = assertion::Request {
             hub_id: &self.hub.id,
             cluster_id: &cluster.id,
-            epoch: way.epoch(),
+            epoch: route.epoch(),
             id: &self.id,
             attempt,
             method: &outgoing.method,
@@ -173,9 +171,10 @@ impl Case {
         let said = self.hub.says();
         let keys = &said.keys;
         let sign = |input: &[u8]| keys.sign(input);
-        let meta = assertion::issue(&request, &subject, way.hub_now(), keys.kid(), sign).map_err(
-            |error| refusal::not_asserted(&error, subject.namespaces.map_or(0, BTreeSet::len)),
-        )?;
+        let meta = assertion::issue(&request, &subject, route.hub_now(), keys.kid(), sign)
+            .map_err(|error| {
+                refusal::not_asserted(&error, subject.namespaces.map_or(0, BTreeSet::len))
+            })?;
         let meta = serde_json::to_vec(&meta)
             .map_err(|e| refusal::not_opened(&LineError::new(Code::Internal, e.to_string())))?;
         Ok(Bytes::from(meta))

@@ -53,9 +53,9 @@ pub(super) async fn watch(hub: &Hub, own: &Own) {
     let urls = urls(hub);
     loop {
         let told = hub.store.tell_urls(&own.record.id, &urls);
-        report(timeout(LIMIT, told).await);
+        report(hub, timeout(LIMIT, told).await);
         sleep(TTL).await;
-        let Some(all) = report(timeout(LIMIT, hub.store.reaches()).await) else {
+        let Some(all) = report(hub, timeout(LIMIT, hub.store.reaches()).await) else {
             continue;
         };
         let found = discord(&all);
@@ -73,9 +73,13 @@ fn urls(hub: &Hub) -> String {
     format!("{} {}", hub.config.url, hub.config.git_url)
 }
 
-fn report<T>(done: Result<Result<T, StoreError>, tokio::time::error::Elapsed>) -> Option<T> {
+fn report<T>(
+    hub: &Hub,
+    done: Result<Result<T, StoreError>, tokio::time::error::Elapsed>,
+) -> Option<T> {
     match done {
         Ok(Ok(found)) => return Some(found),
+        _ if hub.store.is_away() => {}
         Ok(Err(error)) => {
             tracing::warn!(error = chain_of(&error), "compare the replicas' flags");
         }

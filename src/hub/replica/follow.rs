@@ -82,7 +82,9 @@ pub async fn bells(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
             {
                 bells.push(bell);
             }
-            if let Err(error) = hub.store.ring(&bells).await {
+            if let Err(error) = hub.store.ring(&bells).await
+                && !hub.store.is_away()
+            {
                 tracing::warn!(error = chain_of(&error), "ring for the other replicas");
             }
             bells.clear();
@@ -90,7 +92,9 @@ pub async fn bells(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     };
     let hearing = async {
         loop {
-            if let Err(error) = hear(&hub, own).await {
+            if let Err(error) = hear(&hub, own).await
+                && !hub.store.is_away()
+            {
                 tracing::warn!(error = chain_of(&error), "listen to the other replicas");
             }
             own.look.notify_one();
@@ -110,9 +114,9 @@ async fn hear(hub: &Hub, own: &Own) -> Result<(), StoreError> {
     loop {
         match bells.next().await? {
             Bell::Look => own.look.notify_one(),
-            Bell::Line(_) => {
+            Bell::Line(id) => {
                 own.count.notify_one();
-                hub.tunnels.moved();
+                hub.tunnels.moved_elsewhere(&id);
             }
             Bell::Healed(id) if own.leads() => {
                 if let Some((cluster, heal)) = hub.store.heal(&id).await? {
@@ -137,6 +141,8 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         loop {
             match timeout(LIMIT, hub.store.changes()).await {
                 Ok(Ok(changes)) => follower.take(&hub, own, changes).await,
+                // That is said once, and not at each look.
+                _ if hub.store.is_away() => {}
                 Ok(Err(error)) => {
                     tracing::warn!(error = chain_of(&error), "look what the others changed");
                 }
@@ -194,6 +200,7 @@ impl Follower {
     async fn take(&mut self, hub: &Arc<Hub>, own: &Own, now: Changes) {
         let done = |counter: &mut Option<i64>, to: i64, ended: Result<()>| match ended {
             Ok(()) => *counter = Some(to),
+            Err(_) if hub.store.is_away() => {}
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),

@@ -35,7 +35,9 @@ pub async fn run(
     };
     while !stop.is_cancelled() {
         let leads = hub.store.leads().await.unwrap_or_else(|error| {
-            tracing::warn!(error = chain_of(&error), "try to lead the hub's replicas");
+            if !hub.store.is_away() {
+                tracing::warn!(error = chain_of(&error), "try to lead the hub's replicas");
+            }
             false
         });
         if leads {

@@ -31,17 +31,15 @@ pub async fn keep(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     };
     let renewing = async {
         loop {
-            report(
-                timeout(LIMIT, renew(&hub, own)).await,
-                "renew the replica's lease",
-            );
+            let renewed = timeout(LIMIT, renew(&hub, own)).await;
+            report(&hub, renewed, "renew the replica's lease");
             sleep(RENEW).await;
         }
     };
     let counting = async {
         loop {
             let counted = timeout(LIMIT, count(&hub, own)).await;
-            report(counted, "tell the others which lines are here");
+            report(&hub, counted, "tell the others which lines are here");
             tokio::select! {
                 () = sleep(RENEW) => {}
                 () = own.count.notified() => {}
@@ -55,9 +53,15 @@ pub async fn keep(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-fn report(done: Result<Result<(), StoreError>, tokio::time::error::Elapsed>, doing: &str) {
+fn report(
+    hub: &Hub,
+    done: Result<Result<(), StoreError>, tokio::time::error::Elapsed>,
+    doing: &str,
+) {
     match done {
         Ok(Ok(())) => {}
+        // That is said once, and not at each try.
+        _ if hub.store.is_away() => {}
         Ok(Err(error)) => tracing::error!(error = chain_of(&error), "{doing}"),
         Err(_) => tracing::error!(seconds = LIMIT.as_secs(), "{doing}: no answer in time"),
     }
@@ -92,6 +96,6 @@ async fn count(hub: &Hub, own: &Own) -> Result<(), StoreError> {
 pub async fn end(hub: &Hub) {
     if let Some(own) = &hub.replica {
         let left = timeout(LIMIT, hub.store.leave_replica(&own.record.id)).await;
-        report(left, "end the replica's lease");
+        report(hub, left, "end the replica's lease");
     }
 }

@@ -12,7 +12,7 @@ use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,7 +53,7 @@ pub(super) async fn run(
     let router = api::router(hub.clone());
     let room = Room::new(hub.config.bounds.connections);
     let connections = TaskTracker::new();
-    let end = CancellationToken::new();
+    let (streams, end) = (Streams::default(), CancellationToken::new());
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -71,10 +71,10 @@ pub(super) async fn run(
         let (acceptor, router) = (acceptor.clone(), router.clone());
         let (hub, stop, end) = (hub.clone(), stop.clone(), end.clone());
         let from = forwarded::whose(peer.ip(), &hub.config.trusted_proxies);
-        let (seat, hangup) = (room.enter(from), Hangup::default());
+        let (seat, hangup, streams) = (room.enter(from), Hangup::default(), streams.clone());
         connections.spawn(async move {
             let place = (seat.clone(), Open::new(hub));
-            let place = (place, stop, hangup.clone());
+            let place = (place, stop, (hangup.clone(), streams));
             let serving = connection(socket, peer, acceptor, router, place);
             tokio::select! {
                 () = serving => {}
@@ -91,6 +91,7 @@ pub(super) async fn run(
         end.cancel();
         tracing::info!(left = connections.len(), "drain time is over");
     }
+    streams.end().await;
     Ok(())
 }
 
@@ -123,7 +124,11 @@ async fn connection(
     peer: SocketAddr,
     acceptor: TlsAcceptor,
     router: Router,
-    ((seat, open), stop, hangup): ((Arc<Seat>, Open), CancellationToken, Hangup),
+    ((seat, open), stop, (hangup, streams)): (
+        (Arc<Seat>, Open),
+        CancellationToken,
+        (Hangup, Streams),
+    ),
 ) {
     // Whether it becomes a line shows later.
     driver::tune_for_anybody(&socket);
@@ -151,7 +156,7 @@ async fn connection(
         request.extensions_mut().insert(Remote(client));
         ask(router.clone(), request, &verdict, (&asked, hangup.clone()))
     });
-    let reader = reader(guarded.part());
+    let reader = reader(guarded.part(), streams);
     let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     tokio::pin!(serving);
     let result = tokio::select! {
@@ -178,10 +183,28 @@ tokio::task_local! {
     static STREAM: Hangup;
 }
 
-/// Runs the HTTP/2 streams of a connection, each so that it can be ended alone: one that is dropped is reset (CANCEL), and what it had
-/// yet to send is forgotten.
-#[derive(Debug, Clone)]
-struct Streams;
+/// Runs the HTTP/2 streams of all connections, each so that it can be ended alone: one that is dropped is reset (CANCEL), and what it had
+/// yet to send is forgotten. None outlives the port.
+#[derive(Debug, Clone, Default)]
+struct Streams {
+    running: TaskTracker,
+    end: CancellationToken,
+}
+
+impl Streams {
+    /// Ends those that are left.
+    async fn end(&self) {
+        self.end.cancel();
+        self.running.close();
+        // One that keeps its thread is not waited for any longer.
+        if tokio::time::timeout(GONE, self.running.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(left = self.running.len(), "streams that do not end");
+        }
+    }
+}
 
 impl<S> Executor<S> for Streams
 where
@@ -190,15 +213,17 @@ where
     fn execute(&self, stream: S) {
         let hangup = Hangup::default();
         let running = STREAM.scope(hangup.clone(), stream);
-        TokioExecutor::new().execute(async move {
-            hangup.0.run_until_cancelled(running).await;
+        let end = self.end.clone();
+        self.running.spawn(async move {
+            let running = hangup.0.run_until_cancelled(running);
+            end.run_until_cancelled(running).await;
         });
     }
 }
 
 /// What reads a connection's requests, behind the [`Guarded`] that has this part of a head.
-fn reader(part: Part) -> auto::Builder<Streams> {
-    let mut reader = auto::Builder::new(Streams);
+fn reader(part: Part, streams: Streams) -> auto::Builder<Streams> {
+    let mut reader = auto::Builder::new(streams);
     reader
         .http1()
         .timer(Clock(part))
@@ -233,7 +258,7 @@ where
             Ok::<_, Infallible>(response)
         }
     });
-    let reader = reader(guarded.part());
+    let reader = reader(guarded.part(), Streams::default());
     let serving = reader.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     if let Err(error) = serving.await {
         tracing::debug!(%error, "connection ended");
@@ -305,5 +330,30 @@ fn sort(request: &Request<Incoming>) -> Sort {
         Sort::Line
     } else {
         Sort::User
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// One whose answer nobody waits for any more, as its connection is gone.
+    #[tokio::test]
+    async fn a_stream_that_runs_on_ends_with_the_port() {
+        let streams = Streams::default();
+        let (held, gone) = oneshot::channel::<()>();
+        streams.clone().execute(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(streams.running.len(), 1);
+        timeout(PATIENCE, streams.end()).await.unwrap();
+        assert_eq!(streams.running.len(), 0);
+        assert!(gone.await.is_err());
     }
 }

@@ -60,7 +60,7 @@ pub(super) async fn ensure(store: &Store, data: &Path, now: OffsetDateTime) -> R
 
 fn first_admin() -> UserRow {
     UserRow {
-        id: uuid::Uuid::now_v7().to_string(),
+        id: clock::id(),
         name: "admin".to_owned(),
         roles: vec![Role::Admin.as_str().to_owned()],
         groups: vec!["admin".to_owned()],
@@ -101,7 +101,7 @@ async fn as_admin(store: &Store, user: UserRow, now: OffsetDateTime) -> Result<U
 /// The first admin reaches every cluster as `linesman:admin`, until someone revokes that.
 fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
     Grant {
-        id: uuid::Uuid::now_v7().to_string(),
+        id: clock::id(),
         subject: Subject::User(admin.name.clone()),
         clusters: Clusters::All,
         groups: ["admin".to_owned()].into(),

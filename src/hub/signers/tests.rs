@@ -27,7 +27,7 @@ fn a_change_that_would_stop_every_cluster_is_refused() {
     let refused = add(&[], signer('A'), Some(&unsigned), false);
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "the catalog's head 0123456789 is not signed: with this change every Flux cluster would refuse it"
+        "the catalog's head 0123456789 is not signed: with this change every cluster would refuse it"
     );
     let other = head(Some("-----BEGIN SSH SIGNATURE-----"));
     let refused = add(&[], signer('A'), Some(&other), false).unwrap_err();

@@ -23,6 +23,9 @@ pub enum StoreError {
     /// The server did not answer in time: what was asked for may be done.
     #[error("{0}: the database does not answer")]
     Silent(&'static str),
+    /// The same where it is known, and said, since when the server is away.
+    #[error("the database is away since {since}")]
+    Away { since: String, source: Box<Self> },
     /// It reads more than it has time for.
     #[error("{0}: there is too much to look through")]
     TooLong(&'static str),

@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use self::Postgres as Database;
+use super::away::Away;
 use super::{AccessChanges, Result, Share, StoreError, patience};
 use crate::hub::audit::Durability;
 use crate::hub::audit::chain::Head;
@@ -95,6 +96,7 @@ pub struct Postgres {
     audit: Pool,
     audit_end: End,
     pub(super) access: AccessChanges,
+    pub(super) away: Away,
     vouched_within: Option<time::Duration>,
     readers: Pool,
     /// Reads of the record at once.
@@ -258,6 +260,7 @@ impl Postgres {
             hold: pool(1, Wants::Writes, holding, &schema),
             audit_end: End::default(),
             access: AccessChanges::default(),
+            away: Away::default(),
             vouched_within: None,
             share: Share::Alone,
             schema,

@@ -293,6 +293,10 @@ impl Sqlite {
     }
 
     /// For rows of the audit that go with one statement: a transaction costs three.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "SQLite takes one writer at a time"
+    )]
     async fn audit_alone(&self, _last: Head, doing: &'static str) -> Result<Alone> {
         let lock = self.write.clone().lock_owned().await;
         let connection = if let Some(kept) = self.audit_kept.take() {
@@ -324,6 +328,10 @@ impl Sqlite {
         Ok(AuditReader { connection, over })
     }
 
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "SQLite takes one writer at a time"
+    )]
     async fn begin_on(&self, pool: &SqlitePool, doing: &'static str) -> Result<Write> {
         const BEGIN: &str = "BEGIN IMMEDIATE";
         let lock = self.write.clone().lock_owned().await;

@@ -44,6 +44,7 @@ impl Tunnels {
             return;
         }
         *entry = entry.anew();
+        entry.moved();
         if entry.parked == 0 {
             clusters.remove(cluster);
         }
@@ -71,6 +72,7 @@ impl Entry {
     fn anew(&self) -> Self {
         Self {
             parked: self.parked,
+            look: self.look.clone(),
             ..Self::default()
         }
     }

@@ -76,6 +76,7 @@ impl Tunnels {
     pub(in crate::hub) fn in_vain(&self, cluster: &ClusterName) -> NoLine {
         if let Some(entry) = self.lock().get_mut(cluster) {
             entry.in_vain = true;
+            entry.moved();
         }
         // The others that wait need not go on.
         self.moved();
@@ -99,7 +100,7 @@ impl Entry {
         // One that said goodbye, too: mostly the next agent is on its way.
         let lately = |since: time::OffsetDateTime| clock::now() - since < PARK_AFTER;
         let elsewhere = self.elsewhere.map(|(_, at)| at);
-        let known = [self.down_since, elsewhere, self.heard];
+        let known = [self.known_down, elsewhere, self.heard];
         let known = known.into_iter().flatten();
         !self.in_vain && (!self.lines.is_empty() || known.max().is_some_and(lately))
     }

@@ -117,6 +117,7 @@ mod tests {
         LineView {
             up,
             down_since: Some(LONG_AGO),
+            known_down: Some(LONG_AGO),
             last_cause: Some(CAUSE.to_owned()),
             ended: 5,
             elsewhere,

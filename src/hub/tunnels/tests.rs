@@ -124,7 +124,41 @@ fn gone() -> Ended {
         text: "it went".to_owned(),
         retry_after: None,
         by_peer: true,
+        silence: Duration::ZERO,
     }
+}
+
+/// L13: of a line that fell silent nothing was heard for 24.5 s when that is known.
+#[tokio::test]
+async fn a_cluster_whose_line_fell_silent_is_down_since_its_last_byte() {
+    const SILENCE: Duration = Duration::from_millis(24_500);
+    let (tunnels, mut tasks) = (Tunnels::default(), JoinSet::new());
+    let silent = || Ended {
+        code: Code::LineLost,
+        silence: SILENCE,
+        by_peer: false,
+        ..gone()
+    };
+    let old = line(&mut tasks, 1, "one");
+    tunnels.add(&eu1(), "its", old.clone(), None);
+    let known = tunnels.remove((&eu1(), "its"), &old, &silent());
+    let view = tunnels.view_of(&eu1(), "its");
+    let (since, noticed) = (view.down_since, view.known_down);
+    assert_eq!((since, noticed), (Some(known - SILENCE), Some(known)));
+    let standing = view.standing(None, None);
+    assert_eq!(standing.outage().0, Some(known - SILENCE));
+    // Who asks now waits for the next line as long as ever.
+    assert!(tunnels.is_expected(&eu1()));
+
+    // Of two lines the one that said goodbye was heard after the other's last byte.
+    let [first, second] = [2, 3].map(|epoch| line(&mut tasks, epoch, "one"));
+    tunnels.add(&eu1(), "its", first.clone(), None);
+    tunnels.add(&eu1(), "its", second.clone(), Some(2));
+    let said = tunnels.remove((&eu1(), "its"), &second, &gone());
+    let known = tunnels.remove((&eu1(), "its"), &first, &silent());
+    let view = tunnels.view_of(&eu1(), "its");
+    let (since, noticed) = (view.down_since, view.known_down);
+    assert_eq!((since, noticed), (Some(said), Some(known)));
 }
 
 fn takeover() -> Takeover {

@@ -121,6 +121,7 @@ where
                         text,
                         retry_after: None,
                         by_peer: false,
+                        silence: Duration::ZERO,
                     },
                     close::AWAY,
                 );
@@ -219,6 +220,7 @@ fn finished(over: Over) -> (Ended, u16) {
             text: over.text,
             retry_after,
             by_peer,
+            silence: over.silence,
         },
         code,
     )
@@ -230,6 +232,7 @@ pub(super) fn lost(text: &str) -> Ended {
         text: text.to_owned(),
         retry_after: None,
         by_peer: false,
+        silence: Duration::ZERO,
     }
 }
 
@@ -250,6 +253,7 @@ fn broken(shared: &Shared, error: &SocketError) -> (Ended, u16) {
         text: error.to_string(),
         retry_after: None,
         by_peer: false,
+        silence: Duration::ZERO,
     };
     (ended, code)
 }
@@ -262,6 +266,7 @@ fn closed(shared: &Shared) -> Ended {
             text: goaway.text.clone(),
             retry_after: Some(Duration::from_millis(goaway.retry_after_ms.into())),
             by_peer: true,
+            silence: Duration::ZERO,
         },
         None => lost("the peer closed the connection"),
     }

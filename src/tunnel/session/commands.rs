@@ -296,6 +296,7 @@ impl Session {
                 text: text.to_owned(),
                 fault: false,
                 by_peer: self.peer_goaway.clone(),
+                silence: Duration::ZERO,
             });
         }
     }

@@ -76,6 +76,7 @@ impl Session {
             text,
             fault: true,
             by_peer: self.peer_goaway.clone(),
+            silence: Duration::ZERO,
         });
     }
 

@@ -245,7 +245,7 @@ impl Path {
             self.due = true;
             return false;
         }
-        let silent = now.saturating_duration_since(self.heard);
+        let silent = self.silence(now);
         if silent >= DEAD {
             return true;
         }
@@ -257,6 +257,11 @@ impl Path {
             self.due = true;
         }
         false
+    }
+
+    /// How long ago the peer was heard last.
+    pub(super) fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.heard)
     }
 
     pub(super) fn next_timeout(&self) -> Instant {

@@ -25,6 +25,7 @@ impl Session {
                 text: "nothing was heard from the peer for 24.5 s".to_owned(),
                 fault: false,
                 by_peer: self.peer_goaway.clone(),
+                silence: self.path.silence(now),
             });
         }
         while let Some(&(at, id)) = self.stops.front() {
@@ -63,6 +64,7 @@ impl Session {
                 },
                 fault: false,
                 by_peer: self.peer_goaway.clone(),
+                silence: Duration::ZERO,
             });
         }
     }

@@ -149,6 +149,7 @@ pub struct AuditView {
     /// Of a close: the `seq` of its open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened: Option<i64>,
+    /// Of a close, and of a refusal: that of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     /// Of a session's close: with which code its command ended, where the API server said so.

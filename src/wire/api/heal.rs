@@ -17,6 +17,10 @@ pub struct HealView<R = HealResult> {
     /// The commit that brought the bad version, where the hub's catalog has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<CommitView>,
+    /// Who wrote to its object through the hub from two minutes before the fault on, the oldest first; of `GET /v1/heals/{id}` only, and
+    /// absent for who may not read the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through_hub: Option<Vec<HubWrite>>,
     /// What happened, in order; of `GET /v1/heals/{id}` only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub story: Vec<StoryLine>,
@@ -56,6 +60,21 @@ pub struct CommitView {
     pub at: String,
     /// The first line of its message.
     pub subject: String,
+}
+
+/// A request that the hub carried, and that its cluster did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HubWrite {
+    /// RFC 3339: when it was answered.
+    pub at: String,
+    /// As the audit has it: `user:ada`.
+    pub actor: String,
+    /// `kube.patch` …
+    pub action: String,
+    /// The request's path.
+    pub target: String,
+    pub request_id: String,
 }
 
 /// One thing that happened in the course of a heal.

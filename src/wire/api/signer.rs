@@ -12,6 +12,9 @@ pub struct SignerRef {
     pub fingerprint: String,
     /// Armored OpenPGP public key.
     pub public_key: String,
+    /// Fingerprints of its subkeys, by which a signature names its maker; an older hub tells none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subkeys: Vec<String>,
 }
 
 /// `GET /v1/catalog/signers`.
@@ -23,7 +26,7 @@ pub struct SignersView {
     pub head: Option<String>,
     /// The fingerprint of the key of these that the head names as its signer; the clusters verify it.
     pub head_signed_by: Option<String>,
-    /// Clusters that have, or are to have, an engine that does not verify: there, signatures are not looked at.
+    /// Clusters with Argo CD, or that are to have it, whose agent does not say that it verifies: there, signatures are not looked at.
     pub not_verifying: Vec<ClusterName>,
 }
 

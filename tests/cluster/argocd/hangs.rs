@@ -77,37 +77,9 @@ pub(super) fn repo_server_hangs(world: &World, name: &str) {
     assert!(!classes.contains("PolicyBlocks"), "{told:#?}");
 }
 
-/// An `ApplicationSet` of nothing.
-const SET: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets/asked";
+/// What the agent asks the applicationset-controller with.
+const SET: &str = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets/linesman-probe";
 const REFRESH_SET: &str = "argocd.argoproj.io/application-set-refresh";
-
-/// What the applicationset-controller is asked with. It makes no Application.
-pub(super) fn make_set(world: &World) {
-    let set = json!({
-        "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
-        "metadata": { "name": "asked" },
-        "spec": {
-            // As its controller writes it: one that an answer changes is not asked.
-            "generators": [{ "list": { "elements": [], "template": {
-                "metadata": {}, "spec": { "destination": {}, "project": "" },
-            } } }],
-            "template": {
-                "metadata": { "name": "none" },
-                "spec": {
-                    "project": "default",
-                    "source": { "repoURL": "https://lab.invalid/none.git", "path": "none" },
-                    "destination": { "server": "https://kubernetes.default.svc", "namespace": "default" },
-                },
-            },
-        },
-    });
-    world.api.create(SET.trim_end_matches("/asked"), &set);
-    set_answered(world);
-}
-
-pub(super) fn unmake_set(world: &World) {
-    assert!(world.api.delete(SET));
-}
 
 /// The agent asked, and the controller has taken the question away.
 fn set_answered(world: &World) {
@@ -118,8 +90,8 @@ fn set_answered(world: &World) {
     });
 }
 
-/// Its process stands still, and the kubelet, which does not ask it, sees nothing of that. It is `asked` as a webhook does, or by the
-/// agent alone, every five minutes.
+/// Its process stands still, and the kubelet, which does not ask it, sees nothing of that. It is `asked` by a person, too, or
+/// by the agent alone, every five minutes.
 pub(super) fn set_controller_hangs(world: &World, asked: bool) {
     const PODS: &str = "/api/v1/namespaces/argocd/pods?labelSelector=\
                         app.kubernetes.io%2Fname%3Dargocd-applicationset-controller";
@@ -130,6 +102,7 @@ pub(super) fn set_controller_hangs(world: &World, asked: bool) {
         stays["metadata"]["uid"].as_str().map(str::to_owned)
     };
     settle(world);
+    set_answered(world);
     let before = uid().unwrap();
     let script = "kill -STOP $(pgrep -f '^/usr/local/bin/argocd-applicationset-controlle[r]')";
     run(lab().args(["exec", world.place.lab(), "sh", "-c", script]));
@@ -146,7 +119,7 @@ pub(super) fn set_controller_hangs(world: &World, asked: bool) {
     });
     let what = format!("applicationset-controller stopped (SIGSTOP){by} → restarted");
     let took = shown(began.elapsed());
-    figure("W12", &world.case(&what), "≤ probe + 330 s", took);
+    figure("W12", &world.case(&what), "≤ probe + 90 s", took);
     let began = Instant::now();
     set_answered(world);
     let what = world.case("… applicationset-controller → function");

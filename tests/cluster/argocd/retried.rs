@@ -22,26 +22,31 @@ fn is_there(world: &World, name: &str) -> bool {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn a_fix_is_applied_although_the_broken_commit_is_still_tried() {
-    let world = world::adopted_argocd();
-    settle(&world);
-    let file = format!("clusters/{CLUSTER}/fixed.yaml");
-    let broken = world.push(&file, &map("fixed", "no-such-namespace"));
+    fix_is_applied(&world::adopted_argocd(), "fixed");
+}
+
+/// `name` is that of what the commits bring.
+pub(crate) fn fix_is_applied(world: &World, name: &str) {
+    settle(world);
+    let file = format!("clusters/{CLUSTER}/{name}.yaml");
+    let broken = world.push(&file, &map(name, "no-such-namespace"));
     until("the broken commit is tried again", seconds(LIMIT), || {
         let live = world.api.get(&root()).unwrap();
         let state = &live["status"]["operationState"];
         state["syncResult"]["revision"] == json!(broken) && state["retryCount"].as_u64() >= Some(1)
     });
-    world.push(&file, &map("fixed", "default"));
+    world.push(&file, &map(name, "default"));
     let took = until("the fix is applied", seconds(LIMIT), || {
-        is_there(&world, "fixed")
+        is_there(world, name)
     });
     figure(
         "W37",
-        "Argo CD: fix pushed while the broken commit is being tried again → applied",
+        &world.case("fix pushed while the broken commit is being tried again → applied"),
         "≤ 120 s",
         shown(took),
     );
-    settle(&world);
+    settle(world);
+    assert_eq!(world.synced(), world.head());
 }
 
 /// F39: an Application that tries again for ever says of itself that its operation runs, and never that it failed.

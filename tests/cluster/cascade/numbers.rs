@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use linesman::clock;
-
 use super::{OBJECTS, Sync, cut_since, gone, removed, whole_again, workloads};
 use crate::healing::{LIMIT, settle};
 use crate::support::audit::Mark;
-use crate::support::world::{ARGOCD, World, kustomization};
+use crate::support::world::{ARGOCD, CLUSTER, FLUX, World, kustomization};
 use crate::support::{eventually, figure, seconds, shown, until};
 
 /// W11: what Git brings is deleted one after the other, as by `kubectl delete --all`. What the engine had not pruned by the third one
@@ -15,14 +13,11 @@ use crate::support::{eventually, figure, seconds, shown, until};
 pub(super) fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) {
     whole_again(world, sync);
     settle(world);
+    let before = workloads(world);
     if world.engine != ARGOCD {
-        until(
-            "the commit explains no deletion any more",
-            seconds(60),
-            || is_past(world),
-        );
+        another_commit(world);
     }
-    let (before, mark) = (workloads(world), Mark::now(&world.audit));
+    let mark = Mark::now(&world.audit);
     let began = Instant::now();
     for name in sync.names() {
         world.api.delete(&Sync::path(world, &name));
@@ -71,16 +66,17 @@ pub(super) fn deleted_in_numbers(world: &World, resource: &str, sync: &Sync) {
     assert!(lost * 2 <= OBJECTS, "{lost} objects were lost");
 }
 
-/// Whether the root was done with its commit more than ten seconds ago: what goes before that is taken for the commit's wish.
-fn is_past(world: &World) -> bool {
-    let root = world.api.get(&kustomization("flux-system"));
-    let root = root.expect("the root is there");
-    let conditions = root["status"]["conditions"].as_array().unwrap();
-    conditions.iter().any(|condition| {
-        let at = clock::parse_rfc3339(condition["lastTransitionTime"].as_str().unwrap()).unwrap();
-        let ready = condition["type"] == "Ready" && condition["status"] == "True";
-        ready && clock::now() - at > time::Duration::seconds(12)
-    })
+/// One that takes nothing away. That the root was at work on something new a moment ago is no reason to let go what it brings.
+fn another_commit(world: &World) {
+    let head = world.push(
+        &format!("clusters/{CLUSTER}/next.yaml"),
+        "# one more commit\n",
+    );
+    until("the root is done with another commit", seconds(60), || {
+        let root = world.api.get(&kustomization(FLUX));
+        let applied = &root.expect("the root is there")["status"]["lastAppliedRevision"];
+        applied.as_str().is_some_and(|said| said.ends_with(&head))
+    });
 }
 
 /// From the first deletion of an object of this kind to the answer that took the engine's last right.

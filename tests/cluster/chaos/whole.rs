@@ -15,6 +15,7 @@ mod full;
 pub(crate) mod helm;
 mod refused;
 mod rejected;
+mod told;
 mod wedged;
 mod witnesses;
 

@@ -121,7 +121,7 @@ impl Fleet {
         let step = json!({ "action": "apply", "object": object, "outcome": "ok", "at": now });
         let heal = |class: &str| {
             json!({
-                "id": uuid::Uuid::now_v7().to_string(), "class": class, "object": object,
+                "id": clock::id(), "class": class, "object": object,
                 "evidence": "", "detectedAt": now, "result": "open", "steps": [step],
             })
         };

@@ -170,7 +170,9 @@ fn deleted_and_back(catalog: &Catalog, held: &[Value; 3], whose: &str) {
     assert!(!image_of(&live).contains("missing-"), "{live}");
     figure(
         "W38",
-        &format!("Argo CD: held object deleted, {whose} → back as last known good, and held"),
+        &catalog.world.case(&format!(
+            "held object deleted, {whose} → back as last known good, and held"
+        )),
         "≤ 5 s",
         shown(took),
     );

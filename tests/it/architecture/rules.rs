@@ -23,9 +23,16 @@ pub(super) const PURE: &[&str] = &[
     "agent/link/cap",
     "agent/link/way",
     "agent/plan",
+    "agent/watchdog/ailing",
+    "agent/watchdog/budgets",
+    "agent/watchdog/record",
+    "agent/watchdog/silences",
+    "agent/watchdog/stamp",
+    "agent/watchdog/status",
     "assertion",
     "backoff",
     "bundle",
+    "cli/catalog/lint/rules",
     "heal",
     "hub/access",
     "hub/adoption/copy/image",
@@ -85,6 +92,10 @@ pub(super) const PURE: &[&str] = &[
     "yaml",
 ];
 
+/// The same, with moments of tokio's clock as arguments: whoever calls them waits by it.
+pub(super) const PURE_BY_TOKIOS_CLOCK: &[&str] =
+    &["agent/enroll/rotate/asks", "agent/observe/scope/starts"];
+
 /// What all parts stand on; it knows none of them.
 const FOUNDATION: &[&str] = &[
     "address",
@@ -103,11 +114,14 @@ const FOUNDATION: &[&str] = &[
     "yaml",
 ];
 
+const TOKIO: &[&str] = &["tokio", "tokio_util"];
+
 const EFFECTS: &[&str] = &[
     "async ",
     ".await",
-    "tokio",
-    "tokio_util",
+    "tokio::spawn",
+    "tokio::sync",
+    "tokio::task",
     "reqwest",
     "std::fs",
     "std::net::Tcp",
@@ -119,9 +133,11 @@ const EFFECTS: &[&str] = &[
     "SystemTime",
     "now_utc",
     "now_local",
+    "Timestamp::now",
     "now_v7",
     "new_v4",
     "clock::boot",
+    "clock::id",
     "clock::now",
     "clock::random",
     "clock::unit",
@@ -130,13 +146,27 @@ const EFFECTS: &[&str] = &[
     "tracing",
 ];
 
+const DECIDES: &str = "this module is pure: take time, randomness and what was read as arguments, return what to do, \
+                       and let the caller at the edge do it";
+
 pub(super) const RULES: &[Rule] = &[
     Rule {
         at: PURE,
         but: &[],
         forbidden: EFFECTS,
-        instead: "this module is pure: take time, randomness and what was read as arguments, return what to do, \
-                  and let the caller at the edge do it",
+        instead: DECIDES,
+    },
+    Rule {
+        at: PURE,
+        but: &[],
+        forbidden: TOKIO,
+        instead: DECIDES,
+    },
+    Rule {
+        at: PURE_BY_TOKIOS_CLOCK,
+        but: &[],
+        forbidden: EFFECTS,
+        instead: DECIDES,
     },
     Rule {
         at: &["wire"],
@@ -279,6 +309,12 @@ pub(super) fn covers(rule: &Rule, path: &str) -> bool {
             .any(|p| path.strip_prefix(p).is_some_and(is_boundary_of(p)))
     };
     begins(rule.at) && !begins(rule.but)
+}
+
+/// Whether the table has this file as one that only decides.
+pub(super) fn is_pure(path: &str) -> bool {
+    let mut prefixes = PURE.iter().chain(PURE_BY_TOKIOS_CLOCK);
+    prefixes.any(|prefix| path.strip_prefix(prefix).is_some_and(is_boundary))
 }
 
 fn is_boundary_of(prefix: &str) -> impl Fn(&str) -> bool {

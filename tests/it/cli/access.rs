@@ -190,7 +190,7 @@ fn the_audit_is_exported_and_a_changed_record_is_named() {
     // Beside what was kept elsewhere a cut end is found.
     let beside = home.run(&["audit", "verify", "--anchor", "audit.jsonl"]);
     assert!(
-        beside.code == 0 && beside.out.contains("is the one that was kept"),
+        beside.code == 0 && beside.out.contains(" lines of what was kept fit\n"),
         "{beside:?}"
     );
     let beyond = format!("999999:{}", "0".repeat(64));

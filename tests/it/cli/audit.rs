@@ -32,6 +32,31 @@ fn lines_of(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     lines
 }
 
+/// H37: as a service that starts with the machine.
+#[test]
+fn a_follower_that_is_started_while_the_hub_is_away_waits_for_it() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    let port = hub.crash();
+    let mut follower = home
+        .linesman(&["audit", "tail", "--follow", "--last", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let records = lines_of(follower.stdout.take().unwrap());
+    let said = lines_of(follower.stderr.take().unwrap());
+    let away = said.recv_timeout(PATIENCE).unwrap();
+    assert!(away.ends_with("; asking again until it answers"), "{away}");
+    let hub = Hub::start_at(&home, port);
+    assert_eq!(said.recv_timeout(PATIENCE).unwrap(), "the hub answers");
+    assert!(records.recv_timeout(PATIENCE).is_ok());
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    drop(hub);
+}
+
 /// H37: who follows the record goes on over a crash of the hub: each record once, in order, and the silence is told once.
 #[test]
 fn a_follower_goes_on_over_a_crash_of_the_hub() {

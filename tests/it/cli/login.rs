@@ -105,8 +105,9 @@ async fn a_login_with_a_browser_lasts_by_itself() {
     let mut child = world.login(&[]).env("BROWSER", &script).spawn().unwrap();
     let (url, rest) = until(&mut child, "https://");
     let seen = world.browser().open(&url).await;
+    let done = format!("You are logged in to {}. Go back", world.hub.url);
     assert!(
-        seen.status == 200 && seen.body.contains("You are logged in"),
+        seen.status == 200 && seen.body.contains(&done) && seen.body.contains("cluster list"),
         "{seen:?}"
     );
     let said: Vec<String> = rest.lines().map(Result::unwrap).collect();

@@ -249,8 +249,9 @@ async fn a_person_logs_a_device_in() {
         .to_lowercase()
         .replace('-', "+");
     let done = browser.submit(&page, &format!("code={typed}")).await;
+    let goes_on = format!("goes on as ada at {}. Go back", world.hub.hub.config.url);
     assert!(
-        done.status == 200 && done.body.contains("goes on as ada"),
+        done.status == 200 && done.body.contains(&goes_on) && done.body.contains("cluster list"),
         "{done:?}"
     );
     let (status, session) = world.token(ask.clone()).await;

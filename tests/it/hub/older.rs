@@ -293,7 +293,7 @@ async fn dial(
         cluster: cluster(),
         keys,
         build,
-        instance: uuid::Uuid::now_v7().to_string(),
+        instance: clock::id(),
         proxy: watch::channel(None).1,
     };
     let following = async {

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use linesman::hub::audit::{Entry, chain};
+use linesman::hub::store::away::MEANWHILE;
 use linesman::hub::store::postgres::Target;
 use linesman::hub::store::{Records, Share, Store};
 use serde_json::json;
 
 use super::support::{Agent, TestHub};
 use crate::postgres;
-use crate::wait::until_some;
+use crate::wait::{until, until_some};
 
 /// The whole chain, as it is stored.
 async fn verified(hub: &TestHub) -> usize {
@@ -76,10 +77,24 @@ async fn a_hub_without_its_database_does_nothing_and_comes_back_with_it() {
     let (code, problem) = hub.post("/v1/clusters", &json!({"name": "us1"})).await;
     assert!(code >= 500, "{problem}");
     assert!(hub.hub.store.check().await.is_err(), "it is not ready");
+    // Once that is known, whoever asks hears since when, and what goes on.
+    let known = async || hub.hub.store.away().ok_or("not known");
+    let since = until_some("it is away", Duration::from_secs(30), known).await;
+    let (code, problem) = hub.get("/v1/clusters").await;
+    let said = format!("the hub's database is away since {since}: {MEANWHILE}");
+    assert_eq!((code, &problem["detail"]), (503, &json!(said)), "{problem}");
+    let (code, status) = hub.get("/clusters/eu1/api/v1/pods").await;
+    let said = format!("the hub's database is away since {since}");
+    let cause = &status["details"]["causes"][0]["message"];
+    assert_eq!((code, cause), (503, &json!(said)), "{status}");
+    let refused = hub.hub.store.check().await.unwrap_err().to_string();
+    assert_eq!(refused, format!("the database is away since {since}"));
     let back = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true");
     postgres::execute(&admin, &back).await;
     let check = async || hub.hub.store.check().await;
     until_some("the database answers", Duration::from_secs(30), check).await;
+    let back = async || !hub.hub.store.is_away();
+    until("it is away no more", Duration::from_secs(30), back).await;
     hub.add("us1").await;
     verified(&hub).await;
     let rows = hub.hub.store.audit_open().await.unwrap();

@@ -14,6 +14,7 @@ use super::support::TestHub;
 mod commands;
 mod kept;
 mod limits;
+mod lived;
 mod lost;
 mod read;
 mod replicas;

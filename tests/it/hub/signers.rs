@@ -9,6 +9,7 @@ use super::support::{Agent, TestHub};
 
 const PATH: &str = "/v1/catalog/signers";
 const PRINT: &str = "A8E973778FA2D35F068A767EC3EE2C3325042763";
+const SUBKEY: &str = "89409B4D1E528B6EBAA8E83B5B4753548730308A";
 /// Made with GnuPG; the private half is gone.
 const KEY: &str = include_str!("signers/ada.asc");
 
@@ -20,7 +21,7 @@ async fn signers(agent: &Agent, hub: &TestHub) -> (u64, Value) {
     (assignment["revision"].as_u64().unwrap(), signers)
 }
 
-/// Argo CD does not verify: who has it, or is to have it, is named, and no cluster that verifies is handed over to it.
+/// With an older agent Argo CD does not verify: who has it, or is to have it, is named, and no cluster that verifies is handed over to it.
 #[tokio::test]
 async fn clusters_that_do_not_verify_are_named_and_none_is_handed_over_to_argocd() {
     let hub = TestHub::start("signers-argocd").await;
@@ -68,8 +69,49 @@ async fn clusters_that_do_not_verify_are_named_and_none_is_handed_over_to_argocd
     let path = "/v1/clusters/eu2/assignment";
     let (_, told) = agents[1].call(&hub, "GET", path, "").await;
     let told = (&told["engine"]["kind"], &told["catalog"]["signers"]);
-    let keys = json!([{ "fingerprint": PRINT, "publicKey": KEY }]);
+    let keys = json!([{ "fingerprint": PRINT, "publicKey": KEY, "subkeys": [SUBKEY] }]);
     assert_eq!(told, (&json!("argocd"), &keys));
+    hub.stop().await;
+}
+
+/// W43: an agent that has Argo CD verify says so: its cluster is not named, and may be handed over.
+#[tokio::test]
+async fn clusters_whose_argocd_verifies_are_not_named() {
+    let hub = TestHub::start("signers-verify").await;
+    engine::import_of(&hub, EngineKind::Argocd, 3, "3.5.0").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    assert_eq!(agent.join(&hub, "eu1", &token).await.0, 200);
+    let tells = async |verifies: bool| {
+        let mut facts = json!({
+            "agent.replaces-engines": "true", "engine.in-force": "flux", "engine.paths": "flux=clusters/eu1",
+        });
+        if verifies {
+            facts["engine.verifies"] = json!("true");
+        }
+        let body = json!({ "facts": facts }).to_string();
+        let told = agent
+            .call(&hub, "POST", "/v1/clusters/eu1/reports", &body)
+            .await;
+        assert_eq!(told.0, 200);
+    };
+    engine::commit(&hub, "clusters/eu1.argocd/a.yaml", engine::APPLICATION).await;
+    let forced = json!({ "publicKey": KEY, "force": true });
+    assert_eq!(hub.post(PATH, &forced).await.0, 201);
+    let wish = json!({ "engine": "argocd", "replace": true });
+    let put = async || engine::put(&hub, "/v1/clusters/eu1/engine", &wish).await;
+
+    tells(false).await;
+    let (code, problem) = put().await;
+    assert_eq!((code, slug(&problem)), (409, "other-engine"), "{problem}");
+    tells(true).await;
+    let (code, answer) = put().await;
+    assert_eq!(code, 200, "{answer}");
+    for (verifies, named) in [(true, json!([])), (false, json!(["eu1"]))] {
+        tells(verifies).await;
+        let (_, shown) = hub.get(PATH).await;
+        assert_eq!(shown["notVerifying"], named, "{verifies}");
+    }
     hub.stop().await;
 }
 
@@ -104,7 +146,8 @@ async fn a_signer_is_told_to_every_cluster_and_the_hub_commits_no_more() {
     assert_eq!(key["user"], "Ada Example <ada@example.org>");
     assert_eq!(hub.post(PATH, &forced).await.0, 200);
     let (after, told) = signers(&agent, &hub).await;
-    assert_eq!(told, json!([{ "fingerprint": PRINT, "publicKey": KEY }]));
+    let keys = json!([{ "fingerprint": PRINT, "publicKey": KEY, "subkeys": [SUBKEY] }]);
+    assert_eq!(told, keys);
     assert!(after > before, "{after} after {before}");
 
     let new = json!({ "name": "zz9", "engine": "flux" });

@@ -274,7 +274,7 @@ impl TestHub {
 
     /// Ends in the middle of everything; gives a copy of the data directory as a killed process leaves it.
     pub(crate) async fn crash(mut self) -> PathBuf {
-        let copy = self.data.with_extension(uuid::Uuid::now_v7().to_string());
+        let copy = self.data.with_extension(clock::id());
         copy_tree(&self.data, &copy);
         self.hub.stop.cancel();
         self.tasks.join_next().await.unwrap().unwrap().unwrap();
@@ -307,7 +307,7 @@ impl TestHub {
         }
     }
 
-    fn postgres(&self) -> Option<String> {
+    pub(crate) fn postgres(&self) -> Option<String> {
         std::fs::read_to_string(self.data.join(CHOSEN)).ok()
     }
 }

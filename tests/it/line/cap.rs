@@ -19,6 +19,8 @@ const LIFE: Duration = Duration::from_secs(30);
 /// What a short request takes, and how often one comes.
 const SHORT: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_millis(500);
+/// By which the clock is set on.
+const STEP: Duration = Duration::from_millis(50);
 
 /// Answers every stream after a while.
 fn answering(mut incoming: mpsc::Receiver<Incoming>) -> JoinSet<()> {
@@ -74,7 +76,7 @@ fn hurry(world: &World) -> JoinSet<()> {
             }
             // Each dial makes a line.
             if newest == dials.load(Ordering::Relaxed) {
-                tokio::time::advance(Duration::from_millis(50)).await;
+                tokio::time::advance(STEP).await;
             }
         }
     });
@@ -98,8 +100,9 @@ async fn a_line_is_renewed_before_the_age_at_which_something_cuts_it() {
     let facts = world.hub.tunnels.view(&world.cluster).up.unwrap();
     let cap = facts.cap.unwrap();
     assert_eq!(facts.epoch, 4, "the fourth line knows");
+    // Where the machine is busy, an end is heard of when the clock has gone one step further.
     assert!(
-        cap <= LIFE && cap + Duration::from_secs(1) >= LIFE,
+        cap <= LIFE + STEP && cap + Duration::from_secs(1) >= LIFE,
         "{cap:?}"
     );
 

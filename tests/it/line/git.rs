@@ -66,7 +66,7 @@ impl Client {
     fn new(world: &World, known_hosts: &str) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let folder =
-            std::env::temp_dir().join(format!("linesman-gitline-{}", uuid::Uuid::now_v7()));
+            std::env::temp_dir().join(format!("linesman-gitline-{}", linesman::clock::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let key = folder.join("key");
         let text = world.deploy.openssh("test").unwrap();

@@ -44,7 +44,7 @@ struct Hub {
 impl World {
     async fn new(clusters: usize) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let data = std::env::temp_dir().join(format!("linesman-many-{}", uuid::Uuid::now_v7()));
+        let data = std::env::temp_dir().join(format!("linesman-many-{}", clock::id()));
         // Nobody listens there: this hub only makes what the program finds.
         let any: SocketAddr = "127.0.0.1:8443".parse().unwrap();
         let config = HubConfig {

@@ -79,7 +79,7 @@ impl Drop for Server {
 }
 
 fn place(name: &str) -> PathBuf {
-    let place = std::env::temp_dir().join(format!("linesman-{name}-{}", uuid::Uuid::now_v7()));
+    let place = std::env::temp_dir().join(format!("linesman-{name}-{}", linesman::clock::id()));
     std::fs::create_dir(&place).unwrap();
     place
 }

@@ -151,7 +151,7 @@ impl World {
 
     async fn made(way: Way, dialled: Option<SocketAddr>) -> Self {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        let data = std::env::temp_dir().join(format!("linesman-line-{}", uuid::Uuid::now_v7()));
+        let data = std::env::temp_dir().join(format!("linesman-line-{}", clock::id()));
         let bind = || TcpListener::bind("127.0.0.1:0");
         let (https, git, health, relay) = (
             bind().await.unwrap(),

@@ -208,6 +208,10 @@ impl ApiServer {
         drop(gone.await.expect("the request upstream ends"));
     }
 
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "nobody else has the tasks while they end"
+    )]
     pub(super) async fn stop(&self) {
         self.tasks.lock().await.shutdown().await;
     }

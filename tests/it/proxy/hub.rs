@@ -139,7 +139,7 @@ async fn a_grant_lets_through_what_it_covers() {
             &over,
             "namespaces/a/pods",
             403,
-            "eve has no grant on cluster eu1",
+            "eve has no grant on cluster eu1 any more: grant grant-eve (view; ",
         ),
     ] {
         let path = format!("/clusters/eu1/api/v1/{path}");
@@ -160,6 +160,35 @@ async fn an_offline_cluster_is_told_at_once_and_without_retry_after() {
     let response = measured(row, UNWAITED, asked).await;
     assert_eq!(response.status(), 503);
     assert!(!response.headers().contains_key("retry-after"));
+}
+
+/// An exec is a GET, and so are a list and a watch: whoever looks for who tried it finds it by its name, and by the code of its answer.
+#[tokio::test]
+async fn a_refused_request_is_on_record_as_what_it_asked_for() {
+    let world = World::new().await;
+    let kim = world.user("kim", &[]).await;
+    let reads = |grant: &mut Grant| grant.mode = Mode::Read;
+    world.grant("kim", &["view"], reads).await;
+    let pods = "/clusters/eu1/api/v1/namespaces/a/pods";
+    drop(ask(&world, &format!("{pods}/x/exec?command=id"), &kim, &[]).await);
+    drop(ask(&world, &format!("{pods}?watch=1"), "lmt1.x.y", &[]).await);
+    // Of what no API server takes the method is all that is known.
+    drop(ask(&world, &format!("{pods}//x"), &kim, &[]).await);
+    let rows = world.audit().await;
+    let told = rows.iter().map(|row| {
+        format!(
+            "{} {} {} {:?}",
+            row.actor, row.action, row.verdict, row.code
+        )
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            "user:kim kube.exec deny Some(403)",
+            "anyone kube.watch deny Some(401)",
+            "user:kim kube.get deny Some(400)",
+        ]
+    );
 }
 
 #[tokio::test]
@@ -184,7 +213,7 @@ async fn every_request_is_on_record_with_its_verdict() {
         seen,
         [
             "close user:ada kube.watch allow /api/v1/namespaces/a/pods Some(503)",
-            "event user:ada kube.get deny /api/v1/pods None",
+            "event user:ada kube.list deny /api/v1/pods Some(403)",
             "open user:ada kube.watch allow /api/v1/namespaces/a/pods None",
         ]
     );

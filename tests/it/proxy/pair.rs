@@ -11,7 +11,7 @@ use http::{Method, Request, Response};
 use linesman::agent::forward::exchange::{Exchange, Shared};
 use linesman::agent::forward::serve;
 use linesman::agent::forward::subjects::Want;
-use linesman::agent::forward::upstream::{Credential, Upstream};
+use linesman::agent::forward::upstream::{Credential, Upstream, authorization};
 use linesman::agent::gate::Covered;
 use linesman::agent::gate::policy::Policy;
 use linesman::agent::gate::replay::Replay;
@@ -23,7 +23,6 @@ use linesman::hub::proxy::rewrite::{self, Outgoing};
 use linesman::keys::KeyPair;
 use linesman::kubeapi::status::Refusal;
 use linesman::kubeapi::trace::TraceParent;
-use linesman::secret::Secret;
 use linesman::tunnel::switched::Ahead;
 use linesman::wire::api::HubKey;
 use tokio::sync::{mpsc, watch};
@@ -105,11 +104,12 @@ impl Pair {
         anew: &Arc<AtomicU32>,
     ) -> (Shared, watch::Sender<Credential>, JoinSet<()>) {
         let token = |n: u64| Credential::Token {
-            bearer: Secret::new(if n == 1 {
+            bearer: authorization(&if n == 1 {
                 "line-token".to_owned()
             } else {
                 format!("line-token-{n}")
-            }),
+            })
+            .unwrap(),
             serial: n,
             bound: "uid".to_owned(),
         };
@@ -171,7 +171,7 @@ impl Pair {
     /// As where they delete it and make it again, and the agent hears of the second alone.
     pub(super) fn bind_anew(&self) {
         self.credential.send_replace(Credential::Token {
-            bearer: Secret::new("line-token-2".to_owned()),
+            bearer: authorization("line-token-2").unwrap(),
             serial: 2,
             bound: "another uid".to_owned(),
         });

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::apiserver::ApiServer;
-use super::world::{PATIENCE, World, get};
+use super::world::{Door, PATIENCE, World, get};
 use crate::wait::until;
 
 /// From when the access is over.
@@ -146,6 +146,44 @@ async fn a_watch_over_http2_is_told_the_same_and_the_connection_goes_on() {
     let request = Request::get("https://localhost/v1/hub");
     let beside = sender.send_request(request.body(Full::default()).unwrap());
     assert_eq!(beside.await.unwrap().status(), 200);
+}
+
+/// Not for want of access: who asks again may have it by the next line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_in_json_ends_with_an_event_when_its_line_is_lost() {
+    const LOST: Door = Door {
+        shut: true,
+        cuts: 1,
+    };
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let body = watching(&server, &world, EVENT).await;
+    world.door.send_replace(LOST);
+    let (text, whole) = rest(body).await;
+    assert!(whole);
+    assert_eq!(text.find('\n'), Some(text.len() - 1), "{text}");
+    let event: Value = serde_json::from_str(&text).unwrap();
+    let status = &event["object"];
+    let told = [&event["type"], &status["reason"], &status["code"]];
+    let wanted: [Value; 3] = ["ERROR".into(), "ServiceUnavailable".into(), 503.into()];
+    assert_eq!(told, wanted.each_ref(), "{text}");
+    let message = status["message"].as_str().unwrap();
+    let why = "line: the line was lost while the watch ran; ask again (request ";
+    assert!(message.starts_with(why), "{message}");
+    recorded(&world, "kube.watch", "the line was lost").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_middle_of_an_event_nothing_is_said_of_a_lost_line() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let body = watching(&server, &world, "{\"type\":\"ADDED\",\"object\":{").await;
+    world.door.send_replace(Door {
+        shut: true,
+        cuts: 1,
+    });
+    assert_eq!(rest(body).await, (String::new(), false));
+    recorded(&world, "kube.watch", "the line was lost").await;
 }
 
 /// A part of an event stays one, and an error follows: nobody takes it for a whole.

@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use linesman::hub::store::AuditRow;
+use linesman::hub::store::{AuditQuery, AuditRow};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
@@ -112,6 +112,50 @@ async fn each_request_and_session_is_on_record_with_its_beginning_its_end_and_it
     );
     assert_eq!(told("open").len(), 5);
     joined(&server, &rows);
+}
+
+/// What an API server forbids it was asked all the same; what the agent forbids is denied by the record of its end, with the rule.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_agent_refuses_is_denied_on_record_with_its_rule() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    let forbidden = world.send(get("/api/v1/namespaces/a/forbidden")).await;
+    forbidden.into_body().collect().await.unwrap();
+    let path = "/clusters/eu1/apis/apps/v1/namespaces/linesman/deployments/linesman-agent";
+    let delete = Request::delete(path).body(Bytes::new()).unwrap();
+    let refused = world.send(delete).await;
+    assert_eq!(refused.status(), 403);
+    refused.into_body().collect().await.unwrap();
+    let rows = closed(&world, 2).await;
+    let told = |row: &AuditRow| (row.stage.clone(), row.verdict.clone(), row.reason.clone());
+    let of = |action: &str| -> Vec<_> {
+        let rows = rows.iter().filter(|row| row.action == action);
+        rows.map(told).collect()
+    };
+    let row = |stage: &str, verdict: &str, reason: Option<&str>| {
+        (
+            stage.to_owned(),
+            verdict.to_owned(),
+            reason.map(str::to_owned),
+        )
+    };
+    let allowed = |stage| row(stage, "allow", None);
+    assert_eq!(of("kube.list"), [allowed("open"), allowed("close")]);
+    assert_eq!(
+        of("kube.delete"),
+        [
+            allowed("open"),
+            row("close", "deny", Some("agent:OwnNamespace"))
+        ]
+    );
+    let denied = AuditQuery {
+        verdict: Some("deny".to_owned()),
+        limit: 9,
+        ..AuditQuery::default()
+    };
+    let found = world.hub.store.audit_query(&denied).await.unwrap().rows;
+    let found: Vec<_> = found.iter().map(|row| (&*row.action, row.code)).collect();
+    assert_eq!(found, [("kube.delete", Some(403))]);
 }
 
 /// L48: what the cluster's side did not bring to its end says so, with what passed until then; who leaves ends it.

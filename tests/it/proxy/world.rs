@@ -74,7 +74,8 @@ struct Site {
 
 impl Site {
     fn new(outside: &TcpListener, records: hub::store::Records) -> Self {
-        let data = std::env::temp_dir().join(format!("linesman-it-proxy-{}", uuid::Uuid::now_v7()));
+        let data =
+            std::env::temp_dir().join(format!("linesman-it-proxy-{}", linesman::clock::id()));
         let url = format!("https://localhost:{}", outside.local_addr().unwrap().port());
         Self {
             data,

@@ -63,6 +63,15 @@ fn condition(kind: ConditionType, status: Status, since: &str) -> Condition {
     }
 }
 
+/// A condition that this program does not know.
+fn later() -> LaterCondition {
+    LaterCondition {
+        kind: "Later".to_owned(),
+        status: "True".to_owned(),
+        ..LaterCondition::default()
+    }
+}
+
 /// H47 of facts: one that the agent tells no more is gone.
 async fn a_report_replaces_what_the_agent_said_before(store: Store) {
     let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
@@ -93,11 +102,7 @@ async fn a_report_replaces_what_the_agent_said_before(store: Store) {
         ..Reported::default()
     };
     store.report(&eu1.id, first, at(1)).await.unwrap();
-    let later = LaterCondition {
-        kind: "Later".to_owned(),
-        status: "True".to_owned(),
-        ..LaterCondition::default()
-    };
+    let later = later();
     let second = Reported {
         facts: facts("1.34"),
         steps: vec![step(StepName::Git, StepState::Done)],
@@ -123,6 +128,10 @@ async fn a_report_replaces_what_the_agent_said_before(store: Store) {
         store.details(&ids).await.unwrap(),
         [Details::default(), wanted]
     );
+    // One fact alone, of whoever tells it.
+    for (key, told) in [("kubernetes", Some("1.34".to_owned())), ("zone", None)] {
+        assert_eq!(store.fact(&ids, key).await.unwrap(), [None, told], "{key}");
+    }
     let now = store.cluster_by_id(&eu1.id).await.unwrap().unwrap();
     assert_eq!(
         (

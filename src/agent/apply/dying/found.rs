@@ -64,7 +64,7 @@ impl<'a> Found<'a> {
         if let Some(object) = self.keepsake(&live) {
             let known = self.saved.iter().any(|former| {
                 // Without the engine's finalizer it is the lesser one of two.
-                former.object == object || (!pinned && is_same(&former.object, &object))
+                *former.object == object || (!pinned && is_same(&former.object, &object))
             });
             if !known {
                 self.new.push(object);

@@ -1,10 +1,14 @@
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use http::{Method, Uri};
+use http::{Method, Request, Response, Uri};
+use kube::client::Body;
 
 use super::*;
-use crate::agent::apply::tests::{crd_of_kustomizations, done_by};
+use crate::agent::apply::tests::{crd_of_kustomizations, done_by, status};
+use crate::agent::observe::View;
 use crate::agent::plan::{self, Action, Observed, Step};
+use crate::agent::saves::Saves;
 
 const ALL: usize = 30;
 
@@ -59,8 +63,11 @@ async fn released(end: usize) -> (Vec<usize>, Vec<String>, Outcome) {
     let (calls, done) = done_by(&step, &Observed::default(), &[], answer).await;
     let patches = calls.iter().filter(|(method, _)| *method == Method::PATCH);
     let uids = patches.map(|(_, body)| body["metadata"]["uid"].as_str().unwrap().to_owned());
+    let mut uids: Vec<String> = uids.collect();
+    // Many are begun with at any of them.
+    uids.sort_by_key(|uid| uid.parse::<usize>().unwrap());
     let limits = asked.lock().unwrap().clone();
-    (limits, uids.collect(), done.outcome)
+    (limits, uids, done.outcome)
 }
 
 fn uids(count: usize) -> Vec<String> {
@@ -87,6 +94,63 @@ async fn what_was_read_before_an_answer_failed_to_come_is_let_go() {
             Outcome::Unserved(late.to_owned())
         )
     );
+}
+
+/// A hundred that Git brings, at an API server that takes so long for each of them and refuses it then; none = it never answers. How many
+/// were begun with, how long that took, and what came of it.
+async fn refused_by(webhook: Option<Duration>) -> (usize, u64, Outcome) {
+    let items: Vec<Value> = (0..100).map(|n| from_git(&n.to_string())).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+    let patches = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&patches);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (list, count) = (list.clone(), Arc::clone(&count));
+        async move {
+            let (code, said) = if *request.method() == Method::GET {
+                (200, list)
+            } else {
+                *count.lock().unwrap() += 1;
+                match webhook {
+                    Some(slow) => sleep(slow).await,
+                    None => std::future::pending().await,
+                }
+                status(500, "failed calling webhook")
+            };
+            let answer = Response::builder().status(code);
+            let answer = answer.body(Body::from(said.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    let kube = kube::Client::new(service, "default");
+    let install = plan::tests::install();
+    let hands = Hands {
+        kube: &kube,
+        install: &install,
+        view: &View::new(&install),
+        observed: &Observed::default(),
+        saves: &Saves::new(&kube, "linesman"),
+    };
+    let step = Step {
+        action: Action::Release,
+        target: crd_of_kustomizations(),
+        cause: None,
+    };
+    let begun = Instant::now();
+    let done = hands.act(&step, &[]).await;
+    let patches = *patches.lock().unwrap();
+    (patches, begun.elapsed().as_secs(), done.outcome)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_lets_hundreds_go_ends_in_time() {
+    let slow = Duration::from_secs(10);
+    let (patches, took, outcome) = refused_by(Some(slow)).await;
+    assert_eq!((patches, took), (3 * AT_ONCE, ATTEMPT.as_secs()));
+    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+    // Of one that never answers it is enough once.
+    let (patches, took, outcome) = refused_by(None).await;
+    assert_eq!((patches, took), (AT_ONCE, CALL.as_secs()));
+    assert!(matches!(outcome, Outcome::Unserved(_)), "{outcome:?}");
 }
 
 /// W44: a webhook that keeps each ConfigMap for as long as a call may take is asked once.

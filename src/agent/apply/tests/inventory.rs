@@ -52,7 +52,7 @@ async fn a_kustomization_that_is_brought_back_knows_what_it_had_brought() {
     assert!(told.starts_with("the inventories of 1 objects"), "{told}");
 
     let saved = &released.saved[..1];
-    let mut bare = saved[0].object.clone();
+    let mut bare = Value::clone(&saved[0].object);
     bare.as_object_mut().unwrap().remove("status");
     let (asked, applied) = ((Method::GET, Value::Null), (Method::PATCH, bare));
     let given = (Method::PATCH, json!({"status": brought}));

@@ -148,16 +148,16 @@ impl Keeper {
         wish: &Wish<'_>,
     ) -> Result<(InForce, Turn)> {
         let change = held.change.clone().context("no change is known")?;
-        if replace::is_unverified(wish.assignment) {
-            let why = replace::UNVERIFIED.to_owned();
-            held.change = Some(self.give_up(change, why).await?);
-            return Ok((held, Turn::Done));
-        }
         let began = clock::parse_rfc3339(&change.since);
         let late = began.is_some_and(|began| clock::now() - began >= change.limit());
         let rest = wish.rest;
         let left = match self.still(&held, &change, (rest, false)).await {
             Ok(Stands::Still) => match self.after(&change).await {
+                Ok(bundle) if replace::is_unverified(wish.assignment, &bundle) => {
+                    let why = replace::UNVERIFIED.to_owned();
+                    held.change = Some(self.give_up(change, why).await?);
+                    return Ok((held, Turn::Done));
+                }
                 Ok(bundle) => {
                     info!(to = %change.to.bundle, "the other engine is put in force");
                     let new = InForce {
@@ -227,9 +227,6 @@ impl Keeper {
     /// An engine takes the place of another one only where nothing speaks against it; else nothing is touched.
     pub(super) async fn may_replace(&self, wished: &Assignment, in_force: &Form) -> Result<()> {
         let engine = &wished.engine;
-        if replace::is_unverified(wished) {
-            bail!("{}", replace::UNVERIFIED);
-        }
         let now = clock::now();
         let owner = self.owner.borrow().as_ref().map(|p| p.mending);
         if owner.is_none() {

@@ -212,6 +212,21 @@ async fn the_bindings_in_the_engines_namespaces_end_with_the_agents_rights() {
     assert_eq!(done, wanted);
 }
 
+/// W27: what engines are asked with goes with the last of the agent's roles, in which the right to write it is.
+#[tokio::test(start_paused = true)]
+async fn what_engines_are_asked_with_goes_with_the_agent() {
+    let (ended, mut done) = whole(Cluster::new(Some("uid"), StatusCode::OK)).await;
+    assert_eq!(ended, Ok(()));
+    done.retain(|(_, path, _)| path.ends_with("/linesman-probe"));
+    let release = "/apis/helm.toolkit.fluxcd.io/v2/namespaces/flux-system/helmreleases";
+    let set = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applicationsets";
+    let depends = |all: &str| {
+        let path = format!("{all}/linesman-probe");
+        (Method::PATCH, path, json!("role"))
+    };
+    assert_eq!(done, [release, set].map(depends));
+}
+
 /// W27: the roles of which the one before got rid, or the right to look at them, are no reason to stop.
 #[tokio::test(start_paused = true)]
 async fn a_removal_that_was_cut_is_gone_on_with() {

@@ -22,6 +22,10 @@ struct Server {
     events: broadcast::Sender<String>,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is read by itself, and any of them may go with any other"
+)]
 #[derive(Default)]
 struct State {
     /// The Secret's UID.
@@ -29,6 +33,8 @@ struct State {
     marked: bool,
     /// The UIDs that tokens were bound to.
     tokens: Vec<String>,
+    /// Its tokens have a byte that no header takes.
+    garbled: bool,
     /// Takes each request, and says nothing.
     silent: bool,
     /// Lists that it takes and does not answer.
@@ -122,10 +128,11 @@ impl Server {
                 let asked: Value = serde_json::from_slice(&sent).unwrap();
                 let uid = asked["spec"]["boundObjectRef"]["uid"].as_str().unwrap();
                 state.tokens.push(uid.to_owned());
+                let end = if state.garbled { "\n" } else { "" };
                 answer(
                     201,
                     &json!({"metadata": {}, "spec": {"audiences": []},
-                    "status": {"token": format!("for {uid}"), "expirationTimestamp": "2030-01-01T00:00:00Z"}}),
+                    "status": {"token": format!("for {uid}{end}"), "expirationTimestamp": "2030-01-01T00:00:00Z"}}),
                 )
             }
             _ => answer(
@@ -197,7 +204,9 @@ impl Kept {
             Credential::Missing { why } => format!("missing: {why}"),
             Credential::Withdrawn { namespace } => format!("withdrawn in {namespace}"),
             Credential::Token { bearer, serial, .. } => {
-                format!("{serial}: {}", bearer.expose())
+                let token = bearer.expose().to_str().unwrap();
+                let token = token.strip_prefix("Bearer ").unwrap();
+                format!("{serial}: {token}")
             }
         }
     }
@@ -286,6 +295,21 @@ async fn a_refused_token_is_asked_for_anew_and_an_older_refusal_is_not_heard() {
     kept.renew.send(1).await.unwrap();
     kept.renew.send(2).await.unwrap();
     assert_eq!(kept.next().await, "3: for first");
+}
+
+/// What an API server gives as a token is not believed to be one: no part of the agent ends for it.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_no_header_takes_is_none() {
+    let mut kept = Kept::new(State {
+        garbled: true,
+        ..State::default()
+    });
+    assert_eq!(
+        kept.next().await,
+        "missing: use the token of ServiceAccount linesman-line: the token is none that a header takes: failed to parse header value"
+    );
+    kept.server.state.lock().unwrap().garbled = false;
+    assert_eq!(kept.within(RETRY.cap).await, "1: for first");
 }
 
 /// L54: an API server that takes a request and falls silent keeps the keeper ten seconds, and not for ever.

@@ -91,7 +91,12 @@ fn in_the_agents_namespace_one_looks_and_sees_no_secret() {
         ("GET", "/pods/x/proxy/metrics"),
         ("GET", "/services/linesman-git/proxy/"),
         ("PATCH", "/pods/x/ephemeralcontainers"),
-        ("POST", "/pods/x/eviction"),
+        ("GET", "/pods/x/eviction"),
+        ("PUT", "/pods/x/eviction"),
+        ("DELETE", "/pods/x/eviction"),
+        ("POST", "/pods/eviction"),
+        ("POST", "/configmaps/x/eviction"),
+        ("POST", "/secrets/x/eviction"),
         ("DELETE", "/pods/x"),
         ("POST", "/serviceaccounts/linesman-agent/token"),
         ("POST", "/serviceaccounts/linesman-line/token"),
@@ -124,6 +129,10 @@ fn in_the_agents_namespace_one_looks_and_sees_no_secret() {
         ),
     ] {
         assert!(!passes(method, target), "{method} {target}");
+    }
+    // Else no node that the agent runs on could be drained through the line.
+    for path in ["/pods/x/eviction", "/pods/x/eviction?dryRun=All"] {
+        assert!(passes("POST", &format!("{OWN}{path}")), "{path}");
     }
     let said = verdict("GET", "/api/v1/namespaces/linesman/secrets/linesman-keys");
     let keys = "'get secrets': no Secret of namespace linesman, where the cluster's private keys are, is reached through the line";

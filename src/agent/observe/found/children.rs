@@ -330,6 +330,7 @@ fn heard_by(seen: &mut Observed, id: ObjectId, said: Heard, wish: Option<bool>) 
         }
         (known.turn, known.fetch) = (turn, fetch);
         (known.fate.done, known.fate.done_at) = (done, done_at);
+        known.fate.holds.clone_from(&child.fate.holds);
         known != child
     });
     Arc::make_mut(&mut seen.children).insert(id, child);

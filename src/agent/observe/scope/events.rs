@@ -40,8 +40,7 @@ impl Scope {
             }
             What::Pods => {
                 let name = live.metadata.name.clone()?;
-                let pod = Arc::new(project::pod(live.try_parse().ok()?));
-                found::pod(view, &name, Some(pod));
+                found::pod(view, &name, Some(Arc::new(project::pod(live))));
             }
             What::Witnesses(kind) => {
                 if let Some(id) = self.id(kind, &live) {

@@ -13,7 +13,7 @@ use crate::agent::observe::found::Found;
 use crate::agent::observe::scopes_of;
 use crate::agent::plan::state::Answer;
 use crate::agent::plan::tests::install_of;
-use crate::agent::plan::{Observed, project};
+use crate::agent::plan::{Observed, Pod, project};
 use crate::wire::api::EngineKind;
 
 mod astray;
@@ -56,6 +56,51 @@ async fn refused(kind: Kind, bound: bool) -> (Answer, bool) {
     let seen = view.0.borrow();
     let there = seen.objects.keys().any(|id| id.kind == kind);
     (seen.scopes[&kind].answer, there)
+}
+
+/// Of a Pod in a form that is not known, neither a list nor a watch says that there is none, or that there are others.
+#[tokio::test]
+async fn a_pod_that_cannot_be_read_is_there_all_the_same() {
+    let install = install_of(EngineKind::Flux);
+    let pod = |version: &str, containers: serde_json::Value| -> DynamicObject {
+        let labels = json!({"app": "source-controller", "controller-revision-hash": "h"});
+        let meta = json!({
+            "name": "a", "namespace": "flux-system", "uid": "u", "labels": labels,
+            "resourceVersion": version,
+        });
+        let live = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}});
+        serde_json::from_value(live).unwrap()
+    };
+    let listed = |live: DynamicObject| {
+        let view = View::new(&install);
+        let mut found = Found::nothing(What::Pods);
+        found.add(live, "flux-system", |_, _| None);
+        found.put(&view, Answer::Whole);
+        view
+    };
+    let known = |view: &View| {
+        let seen = view.0.borrow();
+        let all = seen.pods.iter();
+        let all = all.map(|(name, pod)| (name.clone(), pod.as_ref().clone()));
+        (all.collect::<Vec<_>>(), seen.pods_cut)
+    };
+    let there = |revision: &str| {
+        let pod = Pod {
+            uid: "u".to_owned(),
+            app: "source-controller".to_owned(),
+            revision: revision.to_owned(),
+            ..Pod::default()
+        };
+        (vec![("a".to_owned(), pod)], false)
+    };
+    let view = listed(pod("1", json!([])));
+    assert_eq!(known(&view), there("h"));
+    assert_eq!(known(&listed(pod("1", json!("?")))), there(""));
+    let extent = crate::manifests::scope::Extent::Cluster;
+    let scopes = scopes_of(&refusing(), &install, extent);
+    let scope = scopes.iter().find(|s| matches!(s.what, What::Pods));
+    let resume = scope.unwrap().changed(&view, pod("2", json!("?")), 1);
+    assert_eq!((resume.as_deref(), known(&view)), (Some("2"), there("")));
 }
 
 /// H35: before an install, and after its namespace was deleted, where the agent may list in some namespaces only.

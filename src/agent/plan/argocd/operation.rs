@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::{SYNC_ERROR, differs, faults, head, text};
+use super::{SYNC_ERROR, differs, faults, head, is_refusal, text};
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Class;
+use crate::agent::plan::scene;
 use crate::agent::plan::state::{History, Object, Observed};
 use crate::clock::{parse_rfc3339, rfc3339};
 use crate::keys::sha256_hex;
@@ -74,15 +75,24 @@ pub(super) fn failed(root: &Object) -> Option<(Class, String)> {
     let phase = root.text("/status/operationState/phase");
     let message = root.text("/status/operationState/message");
     let says = || with_first(root, format!("operation {phase}: {message}"));
-    (differs(&root.fields) && matches!(phase, "Failed" | "Error"))
-        .then(|| (Class::ApplyFailed, says()))
+    (differs(&root.fields) && matches!(phase, "Failed" | "Error")).then(|| (class(message), says()))
+}
+
+/// What a failed operation is called: one that a commit's signature ended has applied nothing.
+pub(super) fn class(message: &str) -> Class {
+    if is_refusal(message) {
+        Class::SignatureFailed
+    } else {
+        Class::ApplyFailed
+    }
 }
 
 /// Why the last try of an operation failed that Argo CD tries again. Between two tries it is one that runs and has an end
 /// (`controller/appcontroller.go`, `processRequestedAppOperation`), and where there is no limit to them it never says more than that.
 pub(in crate::agent::plan) fn retried(root: &Object) -> Option<(Class, String)> {
-    let says = || with_first(root, failure(root.text("/status/operationState/message")));
-    (waits(&root.fields) && is_behind(root)).then(|| (Class::ApplyFailed, says()))
+    let message = root.text("/status/operationState/message");
+    let says = || with_first(root, failure(message));
+    (waits(&root.fields) && is_behind(root)).then(|| (class(message), says()))
 }
 
 fn failure(message: &str) -> String {
@@ -130,7 +140,10 @@ pub(in crate::agent::plan) fn has_just_begun(root: &Object, told: &str) -> bool 
     let anew = message.starts_with(ANEW) || message.contains(AGAIN_AT);
     // Its own results it does not have yet.
     let told = told.split_once(FIRST).map_or(told, |(said, _)| said);
-    message.is_empty() || anew || failure(message) == told
+    // On record it is one line, without passwords.
+    let plain = |text: &str| scene::line(&scene::masked(text));
+    let same = || plain(&failure(message)) == plain(told);
+    message.is_empty() || anew || same()
 }
 
 /// How often an operation has been tried again, or will be.

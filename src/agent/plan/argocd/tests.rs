@@ -209,6 +209,45 @@ fn each_condition_has_its_class() {
     }
 }
 
+/// F30, W43: as it says it of the head, as an operation repeats it, and as what comes of that does.
+#[test]
+fn a_refused_signature_is_called_that_however_it_is_said() {
+    for text in [
+        "Target revision abc in Git is not signed, but a signature is required",
+        "Found good signature made with RSA key 0123456789ABCDEF, but this key is not allowed in AppProject",
+        "Found signature made with EDDSA key 0123456789ABCDEF, but verification result was invalid: 'gpg: Can't check signature: No public key'",
+        "Could not verify commit signature on revision 'abc', check logs for more information.",
+    ] {
+        let sync = json!({"status": "OutOfSync", "revision": "abc"});
+        let tried = format!("ComparisonError: {text}");
+        let conditions = json!([{"type": "ComparisonError", "message": text}]);
+        let live = says(&json!({"sync": sync, "conditions": conditions}));
+        let commit = if text.contains("abc") {
+            ""
+        } else {
+            "; commit abc"
+        };
+        let found: Vec<(Class, String)> = faults(&live).collect();
+        let said = format!("{tried}{commit}");
+        assert_eq!(found, [(Class::SignatureFailed, said)]);
+
+        let ended = json!({"phase": "Error", "message": tried});
+        let live = says(&json!({"sync": sync, "operationState": ended}));
+        let found: Vec<Class> = faults(&live).map(|(class, _)| class).collect();
+        assert_eq!(found, [Class::SignatureFailed], "{text}");
+        let waits = json!({
+            "phase": "Running", "finishedAt": "2030-01-01T00:00:00Z",
+            "message": format!("{tried}. Retrying attempt #1 at 3:04PM."),
+        });
+        let live = says(&json!({"sync": sync, "operationState": waits}));
+        let class = retried(&live).map(|(class, _)| class);
+        assert_eq!(class, Some(Class::SignatureFailed), "{text}");
+        let given_up = format!("Failed last sync attempt to abc: {tried}");
+        let conditions = json!([{"type": "SyncError", "message": given_up}]);
+        assert_eq!(called(&conditions), Some(Class::SignatureFailed), "{text}");
+    }
+}
+
 /// F54: an operation that tries an old commit again is of no use any more.
 #[test]
 fn an_operation_that_cannot_be_of_use_is_stuck() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use serde_json::Value;
@@ -10,10 +11,13 @@ use time::OffsetDateTime;
 use super::MAX_KEPT;
 use crate::agent::engine::{GIT_OWNER, GIT_OWNER_NAMESPACE, TRACKING, argocd, flux};
 use crate::agent::plan::project;
-use crate::agent::plan::quarantine::shield;
+use crate::agent::plan::quarantine::{inventoried, shield};
 use crate::agent::plan::state::Object;
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
+
+/// So many of an inventory are known. Of one beyond that it is not known that its Kustomization has not taken it away.
+pub const MAX_LISTED: usize = MAX_KEPT;
 
 /// What the end of a Kustomization, a HelmRelease or an Application means.
 #[expect(
@@ -38,6 +42,10 @@ pub struct Fate {
     pub moving: bool,
     /// Applications that an Application brought, and says that it will prune.
     pub takes: BTreeSet<ObjectId>,
+    /// Sync objects that a Kustomization lists as what it has brought; none while it is at work on something new, or where that is not known.
+    /// What it prunes it lists no more from the moment on in which it says that it is done (kustomize-controller,
+    /// `kustomization_controller.go`).
+    pub holds: Option<Arc<BTreeSet<ObjectId>>>,
     /// Another one each time it has been at work on a revision or a spec that is new to it.
     pub done: u64,
     /// When it was done last.
@@ -48,7 +56,7 @@ impl Fate {
     /// Of one sync object; `home` is the engine's namespace.
     pub fn of(home: &str, kind: Kind, live: &DynamicObject) -> Self {
         match kind {
-            Kind::Kustomization | Kind::HelmRelease => Self::of_flux(live),
+            Kind::Kustomization | Kind::HelmRelease => Self::of_flux(kind, live),
             Kind::Application => Self::of_application(home, live),
             Kind::ApplicationSet => Self {
                 made_from: tracked(home, live),
@@ -59,7 +67,7 @@ impl Fate {
         }
     }
 
-    /// Of a root, as far as it says what becomes of what it brought. Its own end is judged by itself.
+    /// Of a root, as far as it says what becomes of what it brought, but for what it [`lists`]. Its own end is judged by itself.
     pub(super) fn of_root(kind: Kind, live: &Object) -> Self {
         let application = kind == Kind::Application;
         let (done, done_at) = course(kind, &live.fields);
@@ -70,6 +78,11 @@ impl Fate {
             done_at,
             ..Self::default()
         }
+    }
+
+    /// Whether a Kustomization is done with its work and lists an object after that: it has not taken it away.
+    pub(super) fn holds(&self, id: &ObjectId) -> bool {
+        self.holds.as_ref().is_some_and(|all| all.contains(id))
     }
 
     fn of_application(home: &str, live: &DynamicObject) -> Self {
@@ -87,12 +100,13 @@ impl Fate {
             made_from: set_of(live),
             moving: false,
             takes: taken(live.data.get("status")).collect(),
+            holds: None,
             done,
             done_at,
         }
     }
 
-    fn of_flux(live: &DynamicObject) -> Self {
+    fn of_flux(kind: Kind, live: &DynamicObject) -> Self {
         let meta = &live.metadata;
         let label = |name: &str| Some(meta.labels.as_ref()?.get(name)?.as_str());
         let owner = label(GIT_OWNER).zip(label(GIT_OWNER_NAMESPACE));
@@ -107,6 +121,7 @@ impl Fate {
             made_from: None,
             moving: moving(meta.generation.unwrap_or_default(), &live.data),
             takes: BTreeSet::new(),
+            holds: held(kind, meta.generation.unwrap_or_default(), &live.data),
             done,
             done_at,
         }
@@ -168,6 +183,33 @@ pub(in crate::agent::plan) fn ready(data: &Value) -> Option<&Value> {
 pub(super) fn taken(status: Option<&Value>) -> impl Iterator<Item = ObjectId> {
     let all = status.into_iter().flat_map(shield::pruned);
     all.filter(|id| id.kind == Kind::Application).take(MAX_KEPT)
+}
+
+/// What a Kustomization lists once it is done.
+fn held(kind: Kind, generation: i64, data: &Value) -> Option<Arc<BTreeSet<ObjectId>>> {
+    if kind != Kind::Kustomization || moving(generation, data) {
+        return None;
+    }
+    let entries = data.pointer("/status/inventory/entries")?.as_array()?;
+    let ids = entries.iter().filter_map(|entry| entry.get("id")?.as_str());
+    let ids = ids.filter_map(inventoried).filter(is_listed);
+    let all: BTreeSet<ObjectId> = ids.take(MAX_LISTED).collect();
+    Some(Arc::new(all))
+}
+
+/// The same of one object and a root, whose list may be long, and which each of many asks that go.
+pub(super) fn lists(root: &Object, id: &ObjectId) -> bool {
+    let (group, ..) = id.kind.resource();
+    let entry = format!("{}_{}_{group}_{}", id.namespace, id.name, id.kind);
+    let entries = root.fields.pointer("/status/inventory/entries");
+    let mut entries = entries.and_then(Value::as_array).into_iter().flatten();
+    !moving(root.generation, &root.fields)
+        && entries.any(|e| e.get("id").and_then(Value::as_str) == Some(entry.as_str()))
+}
+
+/// Whether an object of an inventory is one whose end is judged here.
+pub fn is_listed(id: &ObjectId) -> bool {
+    matches!(id.kind, Kind::Kustomization | Kind::HelmRelease)
 }
 
 /// Whether the end of a Kustomization or HelmRelease takes what it brought with it.

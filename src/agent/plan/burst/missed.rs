@@ -17,6 +17,8 @@ pub struct Owner<'a> {
     pub after: Option<&'a Fate>,
     /// Whether it was done with something new a short time ago.
     pub moved: bool,
+    /// Whether it is done by then, and lists the object all the same.
+    pub holds: bool,
     /// Whether it may be there although the list does not have it.
     pub cut: bool,
 }
@@ -37,7 +39,7 @@ pub fn is_wish(id: &ObjectId, began: Option<OffsetDateTime>, owner: Owner<'_>) -
     let in_time = began
         .zip(after.done_at)
         .is_none_or(|(began, at)| began <= at + LATE);
-    (was || owner.moved) && in_time
+    (was || owner.moved) && in_time && !owner.holds
 }
 
 /// What one list says.
@@ -82,6 +84,8 @@ pub fn wishes<'a>(
                 (list.fate)(owner).or(root.as_ref())
             },
             moved: moved.is_some_and(|at| (now - *at).abs() < KEPT),
+            // What another list said may be older than the work.
+            holds: !elsewhere && (list.fate)(owner).is_some_and(|fate| fate.holds(id)),
             // Of its own kind this is the list that was awaited.
             cut: list.cut
                 || observed.cut.contains(&owner.kind)

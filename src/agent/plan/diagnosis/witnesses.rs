@@ -1,7 +1,9 @@
-//! The rows of controllers that neither root nor canary is of: whether there is an object to ask each with, and what became of
-//! the last question.
+//! The rows of controllers that are asked as no root is: whether there is an object to ask each with, and what became of the last
+//! question.
 
-use super::{ANSWERS, Component, Moment, Verdict, answered, fix, ripe, row, short, told, yes};
+use super::{
+    ANSWERS, Component, Moment, Verdict, answered, fix, group, ripe, row, short, told, yes,
+};
 use crate::agent::plan::{Class, Finding, health, witness};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
@@ -24,12 +26,11 @@ fn one(moment: &Moment<'_>, kind: Kind) -> Component {
     let controller = moment.install.controller(&ObjectId::new(kind, "", ""));
     let name = format!("{} asked with {kind}", controller.name);
     let Some((id, witness)) = asked(moment).find(|(id, _)| id.kind == kind) else {
-        return Component {
-            found: unasked(moment, kind, &controller),
-            ..row(&name)
-        };
+        return without(moment, kind, &controller, &name);
     };
-    let finding = ripe(moment).find(|f| f.object == *id && f.class == Class::QueueWedged);
+    // What else is wrong with people's objects has rows of its own.
+    let ours = moment.install.wanted.contains_key(id);
+    let finding = ripe(moment).find(|f| f.object == *id && (ours || f.class == Class::QueueWedged));
     let (now, lately) = (moment.now, moment.install.policy.probe_every * 2 + ANSWERS);
     let (fresh, text) = match witness.probe {
         None => (Verdict::Unknown, format!("{id} was not asked yet")),
@@ -66,8 +67,28 @@ fn one(moment: &Moment<'_>, kind: Kind) -> Component {
     }
 }
 
-/// Why one is not asked.
-fn unasked(moment: &Moment<'_>, kind: Kind, controller: &ObjectId) -> String {
+/// The row of one that is not asked: what is wrong with ours, or why.
+fn without(moment: &Moment<'_>, kind: Kind, controller: &ObjectId, name: &str) -> Component {
+    let wanted = moment.install.wanted.keys();
+    let ours: Vec<&ObjectId> = wanted.filter(|id| id.kind == kind).collect();
+    if !ours.is_empty() {
+        let of_ours = group(moment, name, &ours, |_| true);
+        if !of_ours.ok() {
+            return of_ours;
+        }
+    }
+    Component {
+        found: unasked(moment, (kind, ours.first().copied()), controller),
+        ..row(name)
+    }
+}
+
+/// Why one is not asked; `ours` is what it would be asked with, where that is no object of people's.
+fn unasked(
+    moment: &Moment<'_>,
+    (kind, ours): (Kind, Option<&ObjectId>),
+    controller: &ObjectId,
+) -> String {
     let (install, observed) = (moment.install, moment.observed);
     let Some(live) = observed
         .objects
@@ -79,18 +100,21 @@ fn unasked(moment: &Moment<'_>, kind: Kind, controller: &ObjectId) -> String {
     if witness::only_looks(install, observed, live) {
         return format!("not asked: {controller} was told to change nothing (--dry-run)");
     }
+    if let Some(ours) = ours {
+        // It fits, but for that.
+        return if observed.witnesses.contains_key(ours) {
+            format!("not asked: the last look at {ours} failed, see its condition ErrorOccurred")
+        } else {
+            format!("{ours} was not asked yet")
+        };
+    }
     match witness::looked_at(install, observed, kind).count() {
         0 => format!("there is no {kind} to ask it with: its Pod is all that is known of it"),
         n => {
             let more = observed.crowds.contains_key(&kind);
             let more = if more { " and more" } else { "" };
-            let why = if kind == Kind::ApplicationSet {
-                "not well, written over by an answer, made from what is neither in the cluster nor in Git"
-            } else {
-                "suspended"
-            };
             format!(
-                "none of {n}{more} may be asked: {why}, or looked at more seldom than every 10 min"
+                "none of {n}{more} may be asked: suspended, or looked at more seldom than every 10 min"
             )
         }
     }

@@ -66,12 +66,12 @@ faults! {
         advice "";
     ScaledToZero: 3, Budget::PerHour(5), 30 s;
         seen "a controller has `replicas: 0`";
-        evidence "the field; who wrote it and when";
+        evidence "the field, what is there and what last known good has; who wrote it and when, where the object says so: `kubectl scale` leaves no mark in it. Whose request it was that came through the hub, `heal show` tells who may read the audit";
         does "applies the fields as last known good";
         advice "";
     BadImage: 4, Budget::PerHour(5), 0 s;
         seen "a controller's image is another than last known good";
-        evidence "the field; who wrote it and when";
+        evidence "the field, what is there and what last known good has; who wrote it and when";
         does "applies the fields as last known good";
         advice "";
     RegistryDown: 5, Budget::Report, 20 s;
@@ -102,7 +102,7 @@ faults! {
     ReadyButUseless: 10, Budget::PerHour(5), 0 s;
         seen "arguments, environment or ServiceAccount of a controller differ from last known good; or it runs, has had no answer to a probe for as long as `QueueWedged`, and somebody changed it; or Git owns it, somebody else changed it, \
               and it fails as often as `CrashLoop` and `OomKilled` say, kustomize-controller has fetched nothing from it for 45 s, or it was told to look at its own namespace alone where its objects are in others, too";
-        evidence "the fields; who wrote them and when";
+        evidence "the fields, of an argument or the ServiceAccount also what is there and what last known good has; who wrote them and when";
         does "applies the fields as last known good; what somebody added goes once the controller has been down for 30 s";
         advice "";
     EventSinkMissing: 11, Budget::PerHour(5), 0 s;
@@ -112,9 +112,10 @@ faults! {
               install is created as `ObjectMissing`";
         advice "";
     QueueWedged: 12, Budget::PerHour(3), 0 s;
-        seen "a probe of a root (of Flux also of one that is suspended), of the suspended HelmRelease `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
+        seen "a probe of a root (of Flux also of one that is suspended), of the suspended HelmRelease or the ApplicationSet of nothing `linesman-probe`, or of a Receiver of the catalog's, has had no answer for 90 s (330 s while a root makes progress, \
               or half a minute more than its own timeout while it is applied or what it brought is waited for and its controller renews its Lease; \
-              330 s of an ImageRepository, ImageUpdateAutomation or ApplicationSet, or longer where a scan, or what an ApplicationSet is made from, may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
+              330 s of an ImageRepository or ImageUpdateAutomation, and of the ApplicationSet where ten others or more are beside it or its controller was told how many to look at or to look in other namespaces, or longer where a scan, or what \
+              those ApplicationSets are made from, may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over (two hours where a HelmRelease is being deleted), nor while the Pod before still leads as it ends, \
               for as long as its grace lasts, nor, for a quarter of an hour, while Argo CD goes on with other \
               Applications, nor while an image controller or the applicationset-controller goes on with other objects, nor while the Git host is away for the agent, too, nor where Argo CD has taken the question away";
@@ -148,7 +149,7 @@ faults! {
         seen "a CRD has objects stored in a version that the bundle, or the catalog's version of it, no longer has; or Flux says that the API server does not apply an object of it, of whose field managers one speaks of a version that the CRD does not have (`request to convert CR to an invalid group/version`)";
         evidence "`status.storedVersions`; or the object that is not applied, and the version";
         does "writes all of its objects once, so that they are stored in the version of today, and their field managers speak of that one; then takes the lost ones from the CRD's status; the API server would refuse the CRD before that. One that somebody else writes at the same time is read and written again up to five times; while any is not written, nothing is taken from the status. \
-              A CRD that still stores new objects in a lost version needs a bundle in between. Of what Flux says (a Kustomization's ReconciliationFailed) the object is looked at first, once an hour, for it may be said of before: where its field managers do speak of that version, all objects with such ones are written, for 15 s at most; else none, and the heal is reported";
+              A CRD that still stores new objects in a lost version needs a bundle in between. Of what Flux says (a Kustomization's ReconciliationFailed) the object is looked at first, once an hour, for what is said may be out of date: where its field managers do speak of that version, all objects with such ones are written, for 15 s at most; else none, and the heal is reported";
         advice "";
     UndecodableObject: 18, Budget::PerHour(3), 3 s;
         seen "a Kustomization, HelmRelease or source (GitRepository, OCIRepository, HelmRepository, HelmChart, Bucket), in any namespace, has a duration that Go cannot hold: the API server takes it, and its controller can read none of that kind any more; in Argo CD a kind that cannot be listed";
@@ -310,7 +311,7 @@ faults! {
         does "as `BadEngineCommit`";
         advice "";
     ForeignManager: 45, Budget::Report, 0 s;
-        seen "Helm, an operator (Flux, Argo CD, OLM), Azure's Flux extension or Project Syn manages the engine, or a root that is not ours follows something else, or one that an adoption of before left follows another path";
+        seen "Helm, an operator (Flux, Argo CD, OLM), Azure's Flux extension or Project Syn manages the engine, or a root that is not ours follows something else, or one that an earlier adoption left follows another path";
         evidence "the mark; who wrote it";
         does "only observes: nothing is written";
         advice "decide who manages the engine: remove the other manager, or this cluster's adoption";

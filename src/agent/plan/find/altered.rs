@@ -6,7 +6,8 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
 use super::stopped::stopped;
-use super::{Finding, keeps_secrets, pruned, secret_class};
+use super::{Finding, keeps_secrets, pruned, secret_class, values};
+use crate::agent::engine::argocd::signers;
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
 use crate::agent::engine::{GUARD, Install, Wanted, guard, is_workload};
@@ -92,11 +93,12 @@ pub(super) fn altered(
         } else {
             altered_class(id, &paths, live)
         };
-        let mut text = format!("{why}differs at {}", paths.join(", "));
+        let both = (wanted.expect.as_ref(), &live.fields);
+        let mut text = format!("{why}differs at {}", values::told(id.kind, &paths, both));
         if !displaced.is_empty() {
             text += "; beside what was put there, server-side apply of the catalog's version is refused";
         }
-        let finding = Finding::new(class, id, text).written_by(live);
+        let finding = Finding::new(class, id, text).written_by(live).at(paths);
         found.push(if held {
             finding
         } else {
@@ -143,6 +145,7 @@ fn differing(
 ) -> Vec<String> {
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
+    paths.extend(signers::left(id, &wanted.expect, &live.fields));
     paths.extend(still_pulls(wanted, live));
     paths.extend(quarantine::root::astray(id, live));
     paths.extend(guard::narrowed(id.kind, &live.fields));
@@ -194,11 +197,14 @@ pub(super) fn useless(
         }
         if !paths.is_empty() {
             let (asked, said) = (&finding.object, &finding.evidence);
+            let both = (wanted.expect.as_ref(), &live.fields);
             let text = format!(
                 "runs, but {said} from {asked}; differs at {}",
-                paths.join(", ")
+                values::told(id.kind, &paths, both)
             );
-            *finding = Finding::new(Class::ReadyButUseless, &id, text).written_by(live);
+            *finding = Finding::new(Class::ReadyButUseless, &id, text)
+                .written_by(live)
+                .at(paths);
         }
     }
 }

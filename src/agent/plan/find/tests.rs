@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::plan::claims::Claim;
 use crate::agent::plan::state::{Past, Scope};
-use crate::agent::plan::tests::{Cluster, start};
+use crate::agent::plan::tests::{Cluster, install_of, install_signed_of, start};
 use crate::clock::rfc3339;
 
 pub(super) fn id(kind: Kind, name: &str) -> ObjectId {
@@ -50,10 +50,28 @@ pub(super) fn flux_told(change: impl FnOnce(&mut Cluster)) -> Vec<(Class, String
     told(EngineKind::Flux, change)
 }
 
+/// F38: whatever an engine says is told in one line.
+#[test]
+fn words_with_newlines_are_told_in_one_line() {
+    let said = flux_told(|cluster| {
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["status"]["conditions"] = json!([{
+            "type": "Ready", "status": "False", "reason": "BuildFailed", "message": "one:\n  two\n",
+        }]);
+    });
+    let told = said
+        .into_iter()
+        .find(|(class, _)| *class == Class::BuildFailed);
+    let words = "BuildFailed: one: two".to_owned();
+    assert_eq!(told, Some((Class::BuildFailed, words)));
+}
+
 /// F1, F2, F15, F20, F23, F24, F51, F52
 #[test]
 fn what_is_missing_has_the_class_of_its_kind() {
-    let of = |kind, name| missing(&id(kind, name)).class;
+    let install = install_of(EngineKind::Argocd);
+    let of = |kind, name| missing(&install, &id(kind, name)).class;
     for (kind, name, class) in [
         (Kind::Namespace, "flux-system", Class::NamespaceMissing),
         (Kind::CustomResourceDefinition, "a", Class::CrdMissing),
@@ -75,6 +93,18 @@ fn what_is_missing_has_the_class_of_its_kind() {
         (Kind::Deployment, "a", Class::ObjectMissing),
     ] {
         assert_eq!(of(kind, name), class, "{kind} {name}");
+    }
+}
+
+/// F1, F24: Argo CD mounts its key ring also where nobody has to sign; of the catalog's keys it is where somebody has to.
+#[test]
+fn a_key_ring_that_is_missing_is_of_the_catalogs_keys_where_there_are_signers() {
+    let ring = ObjectId::new(Kind::ConfigMap, "argocd", KEYRING);
+    for (install, class) in [
+        (install_of(EngineKind::Argocd), Class::ObjectMissing),
+        (install_signed_of(EngineKind::Argocd), Class::GitSecretBad),
+    ] {
+        assert_eq!(missing(&install, &ring).class, class);
     }
 }
 

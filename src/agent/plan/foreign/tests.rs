@@ -223,8 +223,8 @@ fn a_root_that_an_adoption_of_before_left_is_led_elsewhere_only_where_that_is_al
                 live.fields["metadata"]["annotations"][ALLOW_DELETE] = json!(until);
             }
             let text = format!(
-                "follows {path} since an adoption of before; {} was assigned, and led there it would prune what that lacks. To allow \
-                 that: kubectl -n {} annotate --overwrite {kind} {} {ALLOW_DELETE}=$(date -u -d +1hour +%FT%TZ)",
+                "follows {path} since an earlier adoption; {} was assigned, and led there it would prune what that lacks. To allow \
+                 that (UTC; macOS has date -u -v+1H): kubectl -n {} annotate --overwrite {kind} {} {ALLOW_DELETE}=$(date -u -d +1hour +%FT%TZ)",
                 ours.as_str().unwrap(),
                 sync.namespace,
                 sync.name

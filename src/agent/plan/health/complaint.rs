@@ -1,7 +1,7 @@
 //! What the roots say is wrong, and whether that is of now.
 
 use serde_json::Value;
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
@@ -12,6 +12,9 @@ use crate::agent::plan::state::{History, Object};
 use crate::agent::plan::{argocd, full, redis};
 use crate::bundle::ObjectId;
 use crate::wire::api::EngineKind;
+
+/// A repo-server has loaded the signers' keys by then, and Argo CD has been asked anew what it says of a head that it read before.
+const LOADS: Duration = Duration::seconds(30);
 
 /// What a root says is wrong. Of one that is suspended that is old; but Flux' controllers answer for it as for any other.
 pub(super) fn complained(
@@ -103,7 +106,9 @@ fn application(
         finding.reported = true;
         found.push(finding);
     }
+    let loads = history.host_keys.is_some_and(|at| now - at < LOADS);
     let said = argocd::faults(live).chain(argocd::retried(live));
+    let said = said.filter(|(class, _)| !loads || *class != Class::SignatureFailed);
     let said = said.map(|(class, text)| (class, text, false));
     let before = history.complained(id, live);
     let before = before.map(|(class, text)| (class, text, true));

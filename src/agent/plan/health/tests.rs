@@ -30,6 +30,21 @@ fn of_roots(cluster: &Cluster, observed: &Observed) -> Vec<(Class, ObjectId)> {
     })
 }
 
+/// W43: what Argo CD made of the head before anybody had to sign says nothing of a signature; by then it was asked anew.
+#[test]
+fn a_signature_is_missed_when_its_key_can_have_been_loaded() {
+    let mut cluster = Cluster::working_of(EngineKind::Argocd);
+    let root = cluster.install.sync.clone();
+    let message = "Target revision a in Git is not signed, but a signature is required";
+    let said = json!([{"type": "ComparisonError", "message": message}]);
+    cluster.objects.get_mut(&root).unwrap().fields["status"]["conditions"] = said;
+    let named = vec![(Class::SignatureFailed, root)];
+    for (ago, expected) in [(29, vec![]), (30, named)] {
+        cluster.history.host_keys = Some(cluster.now - Duration::seconds(ago));
+        assert_eq!(of_roots(&cluster, &cluster.observed()), expected, "{ago}");
+    }
+}
+
 const FULL: &str = "write /tmp/x: no space left on device";
 
 /// F24, F25, F26, F27, F30, F31, F32, F38, F39, F40, F41, F42

@@ -6,7 +6,7 @@ use super::*;
 use crate::agent::engine::REQUESTED_AT;
 use crate::agent::engine::argocd::{PROBED_AT, PROBED_FROM};
 use crate::agent::plan::state::{Child, OwnLook, OwnRead};
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, install_of, install_signed_of};
 use crate::clock::rfc3339;
 
 mod beside;
@@ -332,10 +332,59 @@ fn applications_that_missed_their_project_the_host_keys_or_the_git_host_are_aske
             mounts,
             reached: true,
             every: Duration::minutes(5),
+            unsigned: None,
         };
         let steps: Vec<Step> = misled(cluster.now, &observed, &history, moment).collect();
         let expected = if due { vec![nudge(&id)] } else { vec![] };
         assert_eq!(steps, expected, "{kind} {trouble:?} {asked:?} {mounts}");
+    }
+}
+
+/// W43: what Argo CD made of a commit before anybody had to sign says nothing of a signature, and below a root that follows a signed
+/// head again some still refuse the one before.
+#[test]
+fn applications_that_refuse_a_head_are_asked_again_once_the_root_does_not() {
+    let refusal = "Target revision a in Git is not signed, but a signature is required";
+    let unsigned = child(Some(("ComparisonError", refusal)));
+    for (signed, root_refuses, written, asked, due) in [
+        (true, false, None, None, true),
+        (true, false, None, Some(Duration::seconds(60)), false),
+        (true, false, None, Some(Duration::minutes(5)), true),
+        (true, false, Some(Duration::minutes(4)), Some(MISLED), true),
+        (true, false, Some(Duration::minutes(4)), Some(SECOND), false),
+        (true, false, Some(Duration::minutes(6)), Some(MISLED), false),
+        (true, true, Some(SECOND), None, false),
+        // By people's own word, where nobody has to sign by the hub's.
+        (false, false, None, None, false),
+    ] {
+        let install = if signed {
+            install_signed_of(EngineKind::Argocd)
+        } else {
+            install_of(EngineKind::Argocd)
+        };
+        let mut cluster = Cluster::working_with(install);
+        let id = ObjectId::new(Kind::Application, "argocd", "a");
+        cluster.history.host_keys = written.map(|ago| cluster.now - ago);
+        if let Some(ago) = asked {
+            cluster.history.nudged.insert(id.clone(), cluster.now - ago);
+        }
+        let mut observed = cluster.observed();
+        observed.children = Arc::new([(id.clone(), unsigned.clone())].into());
+        let root = observed.objects.get_mut(&cluster.install.sync).unwrap();
+        if root_refuses {
+            let said = json!([{"type": "ComparisonError", "message": refusal}]);
+            Arc::make_mut(root).fields["status"]["conditions"] = said;
+        }
+        let moment = Moment::of(
+            (cluster.now, &cluster.history),
+            &cluster.install,
+            root,
+            true,
+            Duration::minutes(5),
+        );
+        let steps: Vec<Step> = misled(cluster.now, &observed, &cluster.history, moment).collect();
+        let expected = if due { vec![nudge(&id)] } else { vec![] };
+        assert_eq!(steps, expected, "{root_refuses} {written:?} {asked:?}");
     }
 }
 

@@ -1,13 +1,29 @@
 //! A Pod of the engine: of its containers, the one that something is wrong with.
 
 use k8s_openapi::api::core::v1 as core;
+use kube::core::DynamicObject;
 use time::OffsetDateTime;
 
 use super::{at, short};
 use crate::agent::plan::state::Pod;
 
-/// What the planner keeps of a Pod.
-pub fn pod(live: core::Pod) -> Pod {
+/// What the planner keeps of a Pod. One in a form that is not known is there all the same, as far as its metadata says.
+pub fn pod(live: DynamicObject) -> Pod {
+    let metadata = live.metadata.clone();
+    live.try_parse().map_or_else(
+        |_| Pod {
+            // One of a former version that is not ready is ended, and whether it is ready is not known.
+            revision: String::new(),
+            ..of(core::Pod {
+                metadata,
+                ..core::Pod::default()
+            })
+        },
+        of,
+    )
+}
+
+fn of(live: core::Pod) -> Pod {
     let meta = live.metadata;
     let status = live.status.unwrap_or_default();
     let containers: Vec<&core::ContainerStatus> =

@@ -240,12 +240,15 @@ fn a_root_tells_who_set_what_stops_it_and_when() {
     }
 }
 
-/// W19: it is read for each object of the engine, pass by pass, however much the catalog has beside that.
+/// W19, W11: it is read for each object of the engine, pass by pass, however much the catalog has beside that; and for each sync object
+/// that goes.
 #[test]
-fn of_a_roots_inventory_the_engines_part_is_kept() {
+fn of_a_roots_inventory_the_engines_part_and_the_sync_objects_are_kept() {
     let ours = json!([
         {"id": "flux-system_source-controller_apps_Deployment", "v": "v1"},
         {"id": "_kustomizations.kustomize.toolkit.fluxcd.io_apiextensions.k8s.io_CustomResourceDefinition", "v": "v1"},
+        {"id": "flux-system_shop_kustomize.toolkit.fluxcd.io_Kustomization", "v": "v1"},
+        {"id": "shop_web_helm.toolkit.fluxcd.io_HelmRelease", "v": "v2"},
     ]);
     let others = (0..5_000).flat_map(|n| {
         let crd = format!("_kind{n}.example.org_apiextensions.k8s.io_CustomResourceDefinition");

@@ -41,6 +41,8 @@ impl Brings {
         let entries = entries.and_then(Value::as_array);
         let listed = entries.map(|all| {
             let ids = all.iter().filter_map(|e| e.get("id")?.as_str());
+            // A root's are read for each object of the engine, and may have thousands of these.
+            let ids = ids.filter(|id| !is_sync(id));
             let ids = ids.filter_map(inventoried).filter(is_near);
             ids.take(MAX_EXTRA).collect()
         });
@@ -133,6 +135,12 @@ pub fn inventoried(entry: &str) -> Option<ObjectId> {
     let (rest, group) = rest.rsplit_once('_')?;
     let (namespace, name) = rest.split_once('_')?;
     shield::place(group, kind, namespace, &name.replace("__", ":"))
+}
+
+/// Whether an entry is of a sync object, which is none of the engine.
+fn is_sync(entry: &str) -> bool {
+    let mut kinds = [Kind::Kustomization, Kind::HelmRelease].into_iter();
+    kinds.any(|kind| entry.ends_with(kind.as_str()))
 }
 
 /// The Kustomization that an object says it comes from.

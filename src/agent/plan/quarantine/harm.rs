@@ -276,7 +276,33 @@ fn can_matter(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
         match id.kind {
             Kind::Service => differs(before, now, "/spec"),
             Kind::NetworkPolicy => differs(before, now, "/spec") || differs(now, before, "/spec"),
-            _ => true,
+            Kind::Namespace
+            | Kind::CustomResourceDefinition
+            | Kind::ClusterRole
+            | Kind::ServiceAccount
+            | Kind::ClusterRoleBinding
+            | Kind::Role
+            | Kind::RoleBinding
+            | Kind::ResourceQuota
+            | Kind::ConfigMap
+            | Kind::Secret
+            | Kind::Deployment
+            | Kind::StatefulSet
+            | Kind::GitRepository
+            | Kind::HelmRepository
+            | Kind::OciRepository
+            | Kind::Bucket
+            | Kind::HelmChart
+            | Kind::Kustomization
+            | Kind::HelmRelease
+            | Kind::AppProject
+            | Kind::Application
+            | Kind::ApplicationSet
+            | Kind::Receiver
+            | Kind::ImageRepository
+            | Kind::ImageUpdateAutomation
+            | Kind::ValidatingAdmissionPolicy
+            | Kind::ValidatingAdmissionPolicyBinding => true,
         }
     })
 }
@@ -293,7 +319,31 @@ fn takes(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
             differs(before, now, "/roleRef") || !subjects(before).is_subset(&subjects(now))
         }),
         Kind::NetworkPolicy | Kind::Service => takes(|before, now| differs(before, now, "/spec")),
-        _ => false,
+        Kind::Namespace
+        | Kind::CustomResourceDefinition
+        | Kind::ClusterRole
+        | Kind::ServiceAccount
+        | Kind::Role
+        | Kind::ResourceQuota
+        | Kind::ConfigMap
+        | Kind::Secret
+        | Kind::Deployment
+        | Kind::StatefulSet
+        | Kind::GitRepository
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
+        | Kind::Kustomization
+        | Kind::HelmRelease
+        | Kind::AppProject
+        | Kind::Application
+        | Kind::ApplicationSet
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => false,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::json;
 use time::{Duration, OffsetDateTime};
 
 use super::*;
@@ -226,18 +227,35 @@ fn what_the_agent_makes_for_an_engine_goes_with_it_and_nothing_that_holds_other_
 
 #[test]
 fn no_engine_that_does_not_verify_takes_the_place_of_one_that_does() {
-    for (kind, signed, refused) in [
-        (EngineKind::Argocd, true, true),
-        (EngineKind::Argocd, false, false),
-        (EngineKind::Flux, true, false),
+    let crd = |field: &str| {
+        let fields = json!({ field: {"type": "array"} });
+        let schema = json!({"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}});
+        let bundle = desired_of(EngineKind::Argocd).install.bundle;
+        let objects = bundle.objects.iter().map(|o| {
+            let mut object = o.whole().into_owned();
+            if object["metadata"]["name"] == "appprojects.argoproj.io" {
+                object["spec"] = json!({"versions": [{"name": "v1alpha1", "schema": schema}]});
+            }
+            object
+        });
+        Bundle::from_objects(objects.collect()).unwrap()
+    };
+    let (verifies, does_not) = (crd("signatureKeys"), crd("sourceRepos"));
+    let flux = desired_of(EngineKind::Flux).install.bundle;
+    for (kind, bundle, signed, refused) in [
+        (EngineKind::Argocd, &does_not, true, true),
+        (EngineKind::Argocd, &does_not, false, false),
+        (EngineKind::Argocd, &verifies, true, false),
+        (EngineKind::Flux, flux.as_ref(), true, false),
     ] {
         let mut wished = desired_of(kind).assignment;
         wished.catalog.signers.clear();
         wished.catalog.signers.extend(signed.then(|| SignerRef {
             fingerprint: "A8".repeat(20),
             public_key: String::new(),
+            subkeys: Vec::new(),
         }));
-        assert_eq!(is_unverified(&wished), refused, "{kind} {signed}");
+        assert_eq!(is_unverified(&wished, bundle), refused, "{kind} {signed}");
     }
 }
 

@@ -1,9 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::json;
 
 use super::*;
 use crate::agent::plan::Action;
+use crate::agent::plan::state::Child;
 use crate::agent::plan::tests::Cluster;
 
 mod argocd;
@@ -188,6 +190,126 @@ fn a_fault_is_over_when_a_try_has_come_further_or_takes_too_long() {
         assert_eq!(found(&mut cluster, lasts - 1), fault, "{case}");
         assert_eq!(found(&mut cluster, 1), [], "{case}");
     }
+}
+
+/// F39: while its source is away for a moment a root says nothing of the catalog, and what it said before was over.
+#[test]
+fn a_fault_of_a_root_goes_on_while_its_source_is_away() {
+    let lacks = |cluster: &mut Cluster| {
+        let words = "Source artifact not found, retrying in 30s";
+        says_so(cluster, "ArtifactFailed", words);
+    };
+    let mut cluster = Cluster::working();
+    lacks(&mut cluster);
+    assert_eq!(found(&mut cluster, 0), [], "it has complained of nothing");
+    let words = "ReconciliationFailed: its words".to_owned();
+    let fault = vec![(Class::ApplyFailed, words)];
+    says(&mut cluster, "False", "ReconciliationFailed");
+    assert_eq!(found(&mut cluster, 1_000), fault);
+    lacks(&mut cluster);
+    assert_eq!(found(&mut cluster, 1_000), fault);
+    assert_eq!(found(&mut cluster, 60_000), fault);
+    tries_at(&mut cluster, "Fetching manifests");
+    assert_eq!(found(&mut cluster, 1_000), fault);
+    says(&mut cluster, "True", "ReconciliationSucceeded");
+    assert_eq!(found(&mut cluster, 1_000), []);
+    lacks(&mut cluster);
+    assert_eq!(found(&mut cluster, 1_000), []);
+}
+
+/// A root Application says all at once, any other root one thing after the other.
+#[test]
+fn only_what_shows_itself_earlier_hides_a_fault() {
+    for (kind, was, by, hidden) in [
+        (
+            Kind::Kustomization,
+            Class::ApplyFailed,
+            Class::DependencyNotReady,
+            true,
+        ),
+        (
+            Kind::Kustomization,
+            Class::ApplyFailed,
+            Class::ArtifactUnreachable,
+            true,
+        ),
+        (
+            Kind::Kustomization,
+            Class::BuildFailed,
+            Class::ArtifactUnreachable,
+            true,
+        ),
+        (
+            Kind::GitRepository,
+            Class::SignatureFailed,
+            Class::GitUnreachable,
+            true,
+        ),
+        (
+            Kind::Kustomization,
+            Class::HealthCheckFailed,
+            Class::BuildFailed,
+            true,
+        ),
+        (
+            Kind::Kustomization,
+            Class::PathMissing,
+            Class::BuildFailed,
+            false,
+        ),
+        (
+            Kind::Kustomization,
+            Class::ApplyFailed,
+            Class::SuspendedByHuman,
+            false,
+        ),
+        (
+            Kind::Kustomization,
+            Class::QueueWedged,
+            Class::DependencyNotReady,
+            false,
+        ),
+        (
+            Kind::Application,
+            Class::HealthCheckFailed,
+            Class::ApplyFailed,
+            false,
+        ),
+    ] {
+        let id = ObjectId::new(kind, "flux-system", "flux-system");
+        let found = [Finding::new(by, &id, "")];
+        let key = (was, id);
+        let is = is_hidden(&Observed::default(), &found, &key);
+        assert_eq!(is, hidden, "{kind:?}: {was}, then {by}");
+        assert!(
+            !is_hidden(&Observed::default(), &[], &key),
+            "it says nothing"
+        );
+    }
+}
+
+/// F39: where more of them are broken than are named, one that is not named any more is broken all the same.
+#[test]
+fn a_fault_for_which_others_are_named_is_not_over() {
+    let id = |n: usize| ObjectId::new(Kind::Kustomization, "apps", &format!("a{n}"));
+    let broken = Child {
+        trouble: Some(("BuildFailed".to_owned(), "its words".to_owned())),
+        ..Child::default()
+    };
+    let observed = Observed {
+        children: Arc::new((0..9).map(|n| (id(n), broken.clone())).collect()),
+        ..Observed::default()
+    };
+    let named = |count: usize| -> Vec<Finding> {
+        let all = (0..count).map(|n| Finding::new(Class::BuildFailed, &id(n), ""));
+        all.collect()
+    };
+    let key = |class| (class, id(8));
+    let build = key(Class::BuildFailed);
+    assert!(is_hidden(&observed, &named(8), &build));
+    assert!(!is_hidden(&observed, &named(7), &build), "it would be");
+    let ready = key(Class::DependencyNotReady);
+    assert!(!is_hidden(&observed, &named(8), &ready), "it came further");
 }
 
 #[test]

@@ -14,6 +14,11 @@ fn event(kind: &str, name: &str, minutes: i64, message: &str) -> Event {
     .unwrap()
 }
 
+fn events(now: OffsetDateTime, id: &ObjectId, all: &[Event]) -> Vec<ObjectEvent> {
+    let about = all.iter().filter_map(|event| about(now, id, event));
+    newest(about.collect())
+}
+
 #[test]
 fn events_about_an_object_and_its_pods_are_told_newest_first() {
     let all = [
@@ -106,6 +111,26 @@ fn an_object_is_told_with_its_uid_and_its_conditions() {
     };
     assert_eq!(of(cluster.objects.get(&source())), expected);
     assert_eq!(of(None), Scene::default());
+}
+
+/// F39: Flux ends what it says of an object that is refused with a newline, and the next action stood alone in a line.
+#[test]
+fn words_of_an_engine_are_one_line() {
+    for (text, told) in [
+        (
+            "expected map, got &{[1]}\n; mend it",
+            "expected map, got &{[1]}; mend it",
+        ),
+        (
+            "ReconciliationFailed: a\n\n  b\r\n",
+            "ReconciliationFailed: a b",
+        ),
+        ("a\tb", "a b"),
+        ("BuildFailed: ", "BuildFailed: "),
+        ("", ""),
+    ] {
+        assert_eq!(line(text), told, "{text:?}");
+    }
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         releasing: Some(at(-10)),
         operation: Some(("7".to_owned(), at(-11))),
         down: [(object(), at(-12))].into(),
+        unready: [(object(), at(-21))].into(),
         without: [(object(), at(-16))].into(),
         vain: [(object(), [-13, -1].map(&at).to_vec())].into(),
         told: [(object(), [-20, -1].map(&at).to_vec())].into(),

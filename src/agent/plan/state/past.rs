@@ -1,6 +1,7 @@
 //! What happened so far, and what is to be brought back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -17,8 +18,8 @@ use crate::bundle::ObjectId;
 /// A sync object that is to be brought back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saved {
-    /// What is applied of it, and its inventory.
-    pub object: Value,
+    /// What is applied of it, and its inventory. There may be thousands, and who acts has a history of its own.
+    pub object: Arc<Value>,
     /// When it was saved first.
     pub since: OffsetDateTime,
     /// Since when no try has brought it back; none = there was no try.
@@ -29,7 +30,7 @@ impl Saved {
     /// One that is saved now.
     pub fn new(object: Value, now: OffsetDateTime) -> Self {
         Self {
-            object,
+            object: Arc::new(object),
             since: now,
             tried: None,
         }
@@ -66,7 +67,7 @@ pub struct History {
     pub adopted: bool,
     /// The last write that was no probe.
     pub last_write: Option<OffsetDateTime>,
-    /// When host keys that a Pod mounts were last written.
+    /// When host keys or signers' keys that a Pod mounts were last written.
     pub host_keys: Option<OffsetDateTime>,
     /// The catalog's head as the hub last said it, and when.
     pub head: Option<(String, OffsetDateTime)>,
@@ -102,6 +103,8 @@ pub struct History {
     pub ran_beside: Option<OffsetDateTime>,
     /// Since when each workload that does not work has not, without a break.
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
+    /// Since when each sync object below the roots says that it is not Ready, whatever for.
+    pub unready: BTreeMap<ObjectId, OffsetDateTime>,
     /// How often each Pod of the install's controllers failed lately, by UID.
     pub exits: BTreeMap<String, Exits>,
     /// When a write that is against no fault came to nothing, by its object: the last times in a row, oldest first.

@@ -35,10 +35,15 @@ pub(in crate::agent::plan) fn install_for(desired: &Desired) -> Install {
 
 /// With the head verified by one key.
 pub(in crate::agent) fn install_signed() -> Install {
-    let mut desired = desired_of(EngineKind::Flux);
+    install_signed_of(EngineKind::Flux)
+}
+
+pub(in crate::agent::plan) fn install_signed_of(kind: EngineKind) -> Install {
+    let mut desired = desired_of(kind);
     desired.assignment.catalog.signers = vec![SignerRef {
         fingerprint: "A8".repeat(20),
         public_key: "armor".to_owned(),
+        subkeys: Vec::new(),
     }];
     install_for(&desired)
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::engine::flux::SIGNERS;
+use crate::agent::gate::policy::{Heal, Mending};
 
 /// W43: Flux reads the keys from a Secret of their own, each value of which is a key ring.
 #[test]
@@ -42,6 +43,74 @@ fn only_our_own_verification_is_taken_back() {
         };
         assert_eq!(evidence, expected, "{secret}");
     }
+}
+
+/// W43: Argo CD's project accepts the signers' keys and no others, and a root is led to no project that accepts anything.
+#[test]
+fn a_project_that_accepts_other_keys_is_written_again() {
+    let signed = || Cluster::working_with(install_signed_of(EngineKind::Argocd));
+    let project = ObjectId::new(Kind::AppProject, "argocd", "default");
+    let ours = json!({"keyID": "A8".repeat(8)});
+    let known = signed();
+    let keys =
+        |cluster: &Cluster| cluster.objects[&project].fields["spec"]["signatureKeys"].clone();
+    assert_eq!(keys(&known), json!([ours]));
+    assert_eq!(known.plan().findings, Vec::new());
+    for altered in [json!([ours, {"keyID": "0".repeat(16)}]), json!([])] {
+        let mut cluster = signed();
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&project).unwrap();
+        live.fields["spec"]["signatureKeys"] = altered;
+        let plan = cluster.plan();
+        let found = plan.findings.iter();
+        let found: Vec<(Class, &str)> = found.map(|f| (f.class, f.evidence.as_str())).collect();
+        assert_eq!(
+            found,
+            [(Class::ProjectMissing, "differs at /spec/signatureKeys")]
+        );
+        cluster.install.policy.owner = Some(Mending {
+            heal: Heal::Safe,
+            ..Mending::default()
+        });
+        cluster.objects.remove(&root);
+        let plan = cluster.plan();
+        let writes = |id: &ObjectId| plan.steps.iter().any(|s| s.target == *id);
+        assert_eq!((writes(&project), writes(&root)), (true, false));
+    }
+    // What nobody saw the end of.
+    let mut plain = Cluster::working_of(EngineKind::Argocd);
+    plain
+        .objects
+        .insert(project.clone(), known.objects[&project].clone());
+    let found = plain.plan().findings;
+    let evidence: Vec<&str> = found.iter().map(|f| f.evidence.as_str()).collect();
+    assert_eq!(evidence, ["differs at /spec/signatureKeys"]);
+}
+
+/// F24, W43: the keys are in the ring beside people's, which stay.
+#[test]
+fn signers_keys_are_put_back_into_argo_cds_ring() {
+    let mut cluster = Cluster::working_with(install_signed_of(EngineKind::Argocd));
+    let ring = ObjectId::new(Kind::ConfigMap, "argocd", "argocd-gpg-keys-cm");
+    let (key, theirs) = ("A8".repeat(8), "0".repeat(16));
+    let data = |cluster: &Cluster| cluster.objects[&ring].fields["data"].clone();
+    assert_eq!(data(&cluster), json!({key.as_str(): "armor"}));
+    let live = cluster.objects.get_mut(&ring).unwrap();
+    live.fields["data"][&theirs] = json!("people's");
+    assert_eq!(cluster.plan().findings, Vec::new());
+    let live = cluster.objects.get_mut(&ring).unwrap();
+    live.fields["data"] = json!({theirs.as_str(): "people's", key.as_str(): "another"});
+    let plan = cluster.plan();
+    let found: Vec<(Class, &ObjectId)> =
+        plan.findings.iter().map(|f| (f.class, &f.object)).collect();
+    assert_eq!(found, [(Class::GitSecretBad, &ring)]);
+    assert!(
+        plan.steps
+            .iter()
+            .any(|s| s.target == ring && s.action == Action::WriteSecret)
+    );
+    let ours = cluster.install.keys_of(&ring).unwrap();
+    assert_eq!(ours["data"], json!({key.as_str(): "armor"}));
 }
 
 #[test]

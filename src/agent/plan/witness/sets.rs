@@ -1,21 +1,20 @@
-//! Argo CD's applicationset-controller, which is asked with an `ApplicationSet` beside it.
+//! Argo CD's applicationset-controller, which is asked with an `ApplicationSet` of ours ([`CANARY`]).
 //!
 //! What is relied on (argo-cd v3.2.6, `applicationset/controllers/applicationset_controller.go`; older ones do the same): it looks at
-//! a set as soon as the set gets [`REFRESH_SET`], and takes that away at the end of a look that came to its end. A look that fails on
-//! the way leaves it, and says so in condition `ErrorOccurred`: that is an answer, too, but not one that can be told from the one
-//! before, for what is said already is not written again. So only a set is asked that came to its end last.
+//! a set as soon as the set gets [`REFRESH_SET`], and takes that away at the end of a look that came to its end, whether anything was
+//! made of the set or not. A look that fails on the way leaves it, and says so in condition `ErrorOccurred`: that is an answer, too, but
+//! not one that can be told from the one before, for what is said already is not written again. So ours is not asked while it says that.
 //!
-//! As it takes a question away it writes all of the set, as Go has it (argo-cd#24647): each generator gets a `template`, and what is
-//! `false` or empty goes. Git has it otherwise, so that an Application which brings the set would set it back after each question, for
-//! ever. So only a set is asked that stays as it is, or that somebody else has asked already.
+//! A set of the catalog's is not asked: with its answer the controller writes all of the set, as Go has it (argo-cd#24647), and an
+//! Application that brings the set would set it back each time. How long those may take counts all the same, for ours waits its turn.
 
 use kube::core::DynamicObject;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
-use super::{OFTEN, Witness};
+use super::{Witness, looked_at};
 use crate::agent::engine::Install;
-use crate::agent::engine::argocd::{PARAMS, PROBED_AT, REFRESH_SET};
+use crate::agent::engine::argocd::{CANARY, PARAMS, PROBED_AT, REFRESH_SET};
 use crate::agent::plan::project;
 use crate::agent::plan::shard::Shard;
 use crate::agent::plan::state::{Object, Observed, Probe};
@@ -35,20 +34,64 @@ const BRIEF: Duration = Duration::SECOND;
 /// Takes the place of the flag; in the manifests its value is that of a key in [`PARAMS`].
 const DRY_RUN: &str = "ARGOCD_APPLICATIONSET_CONTROLLER_DRY_RUN";
 
+/// So many it looks at at once, unless it was told otherwise.
+const WORKERS: usize = 10;
+/// What tells it otherwise, and what has it look at those of other namespaces, of which nobody here knows: its arguments, its
+/// environment, and the keys in [`PARAMS`].
+const ARGUMENTS: [&str; 2] = [
+    "--concurrent-reconciliations",
+    "--applicationset-namespaces",
+];
+const VARIABLES: [&str; 2] = [
+    "ARGOCD_APPLICATIONSET_CONTROLLER_CONCURRENT_RECONCILIATIONS",
+    "ARGOCD_APPLICATIONSET_CONTROLLER_NAMESPACES",
+];
+const SETTINGS: [&str; 2] = [
+    "applicationsetcontroller.concurrent.reconciliations.max",
+    "applicationsetcontroller.namespaces",
+];
+
 pub(super) fn of(live: &DynamicObject) -> Witness {
-    let (fits, takes) = looks(live.data.pointer("/spec/generators"));
-    let done = is_true(live, "ResourcesUpToDate") && !is_true(live, "ErrorOccurred");
-    let may = is_asked(live) || stays(live);
+    let ours = live.metadata.name.as_deref() == Some(CANARY);
+    let goes = live.metadata.deletion_timestamp.is_some();
     Witness {
-        fit: fits && done && may && live.metadata.deletion_timestamp.is_none(),
+        fit: ours && !goes && !is_true(live, "ErrorOccurred"),
         probe: probe(live),
         served: served(live),
-        takes,
+        takes: takes(live.data.pointer("/spec/generators")),
         shard: Shard::default(),
     }
 }
 
-/// How long the sets of which one may be asked are waited for beside the longest look.
+/// Whether there is a worker for ours, whatever the others take: there are fewer of them than workers.
+pub(super) fn has_worker(install: &Install, observed: &Observed) -> bool {
+    let kind = Kind::ApplicationSet;
+    let all = looked_at(install, observed, kind).count();
+    let controller = install.controller(&ObjectId::new(kind, "", ""));
+    let controller = observed.objects.get(&controller);
+    let told = controller.is_some_and(|live| is_told_otherwise(install, observed, live));
+    all <= WORKERS && !observed.crowds.contains_key(&kind) && !told
+}
+
+fn is_told_otherwise(install: &Install, observed: &Observed, controller: &Object) -> bool {
+    let params = params(install, observed);
+    let is_set =
+        |key: &&str| params.is_some_and(|map| !map.text(&format!("/data/{key}")).is_empty());
+    SETTINGS.iter().any(is_set)
+        || containers(controller).any(|container| {
+            let mut args = arguments(container);
+            let mut env = list(container, "env");
+            args.any(|arg| ARGUMENTS.iter().any(|name| arg.starts_with(name)))
+                || env.any(|entry| {
+                    let name = entry.get("name").and_then(Value::as_str);
+                    // Where it is taken from a key in that ConfigMap, the key says it.
+                    let said = entry.get("value").is_some();
+                    said && name.is_some_and(|name| VARIABLES.contains(&name))
+                })
+        })
+}
+
+/// How long all of them are waited for beside the longest look.
 pub(super) fn turns<'a>(all: impl Iterator<Item = &'a Witness>) -> Duration {
     let turn = |one: &Witness| if one.takes.is_zero() { BRIEF } else { TURN };
     all.map(turn).fold(Duration::ZERO, Duration::saturating_add)
@@ -60,20 +103,36 @@ pub(in crate::agent::plan) fn only_looks(
     observed: &Observed,
     controller: &Object,
 ) -> bool {
-    let params = ObjectId::new(Kind::ConfigMap, &install.namespace, PARAMS);
-    let params = observed.objects.get(&params);
+    let params = params(install, observed);
     let said = params.map_or("", |map| map.text("/data/applicationsetcontroller.dryrun"));
-    let containers = controller.fields.pointer("/spec/template/spec/containers");
-    let mut containers = containers.and_then(Value::as_array).into_iter().flatten();
-    said.eq_ignore_ascii_case("true") || containers.any(is_told_so)
+    said.eq_ignore_ascii_case("true") || containers(controller).any(is_told_so)
 }
 
-/// The same of a container's arguments and environment.
+fn params<'a>(install: &Install, observed: &'a Observed) -> Option<&'a Object> {
+    let params = ObjectId::new(Kind::ConfigMap, &install.namespace, PARAMS);
+    observed.objects.get(&params).map(AsRef::as_ref)
+}
+
+fn containers(controller: &Object) -> impl Iterator<Item = &Value> {
+    let all = controller.fields.pointer("/spec/template/spec/containers");
+    all.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn arguments(container: &Value) -> impl Iterator<Item = &str> {
+    let all = ["command", "args"];
+    let all = all.into_iter().flat_map(move |name| list(container, name));
+    all.filter_map(Value::as_str)
+}
+
+fn list<'a>(container: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let all = container.get(name).and_then(Value::as_array);
+    all.into_iter().flatten()
+}
+
+/// Whether a container's arguments or environment tell it to.
 fn is_told_so(container: &Value) -> bool {
-    let list = |name: &str| container.get(name).and_then(Value::as_array);
-    let args = ["command", "args"].into_iter().filter_map(list).flatten();
-    let mut args = args.filter_map(Value::as_str);
-    let mut env = list("env").into_iter().flatten();
+    let mut args = arguments(container);
+    let mut env = list(container, "env");
     // As Go's `strconv.ParseBool` takes it.
     args.any(|arg| {
         let said = arg.strip_prefix("--dry-run");
@@ -88,80 +147,24 @@ fn is_told_so(container: &Value) -> bool {
     })
 }
 
-/// What its generators ask: whether one may be asked to (nothing is asked anywhere that would not be within minutes), and how long
-/// that may take.
-fn looks(generators: Option<&Value>) -> (bool, Duration) {
+/// How long a look may take, by what its generators ask.
+fn takes(generators: Option<&Value>) -> Duration {
     let all = generators.and_then(Value::as_array).into_iter().flatten();
     let parts = all.filter_map(Value::as_object).flatten();
-    parts.fold((true, Duration::ZERO), |(fits, takes), (name, said)| {
-        let (fit, time) = match name.as_str() {
+    parts.fold(Duration::ZERO, |sum, (name, said)| {
+        let time = match name.as_str() {
             // Of the API server alone, and watched there; the last one only chooses among the others' results.
-            "list" | "clusters" | "selector" => (true, Duration::ZERO),
-            "clusterDecisionResource" => (is_often(said), Duration::ZERO),
-            "git" => (is_often(said), FETCH),
-            "matrix" | "merge" => looks(said.get("generators")),
+            "list" | "clusters" | "clusterDecisionResource" | "selector" => Duration::ZERO,
+            "git" => FETCH,
+            "matrix" | "merge" => takes(said.get("generators")),
             // A host of repositories or pull requests, a plugin, or what is not known here.
-            _ => (false, ELSEWHERE),
+            _ => ELSEWHERE,
         };
-        (fits && fit, takes.saturating_add(time))
+        sum.saturating_add(time)
     })
 }
 
-/// Whether it is looked at about as often as it would be asked: every three minutes where it does not say.
-fn is_often(generator: &Value) -> bool {
-    let every = generator.get("requeueAfterSeconds").and_then(Value::as_i64);
-    every.is_none_or(|every| (1..=OFTEN.whole_seconds()).contains(&every))
-}
-
-fn is_asked(live: &DynamicObject) -> bool {
-    let annotations = live.metadata.annotations.as_ref();
-    annotations.is_some_and(|all| all.contains_key(REFRESH_SET))
-}
-
-/// Whether its controller, which writes all of it, changes nothing with that.
-fn stays(live: &DynamicObject) -> bool {
-    let generators = live.data.pointer("/spec/generators");
-    let spec = live.data.get("spec").and_then(Value::as_object);
-    let mut parts = spec.into_iter().flatten();
-    is_written_out(generators, false) && !parts.any(|(name, said)| is_left_out(name, said))
-}
-
-/// Whether each generator has what Go writes of it also where there is none. One that is in two others (`nested`) is kept as it is.
-fn is_written_out(generators: Option<&Value>, nested: bool) -> bool {
-    let all = generators.and_then(Value::as_array).into_iter().flatten();
-    let mut parts = all.filter_map(Value::as_object).flatten();
-    parts.all(|(name, said)| {
-        let has = |part: &str| said.get(part).is_some();
-        match name.as_str() {
-            "selector" => true,
-            "clusters" => has("template") && has("selector"),
-            "clusterDecisionResource" => has("template") && has("labelSelector"),
-            "matrix" | "merge" if nested => true,
-            "matrix" | "merge" => has("template") && is_written_out(said.get("generators"), true),
-            _ => has("template"),
-        }
-    })
-}
-
-/// Whether Go leaves out something of this, as it does with most that is `false` or empty. What it keeps of that is taken for left out,
-/// too.
-fn is_left_out(name: &str, said: &Value) -> bool {
-    match said {
-        Value::Null => true,
-        Value::Bool(said) => !said,
-        Value::Number(said) => said.as_i64() == Some(0),
-        Value::String(said) => said.is_empty() && name != "project",
-        // As they were written.
-        Value::Array(_) | Value::Object(_) if matches!(name, "elements" | "valuesObject") => false,
-        Value::Array(all) => {
-            let mut parts = all.iter().filter_map(Value::as_object).flatten();
-            all.is_empty() || parts.any(|(name, said)| is_left_out(name, said))
-        }
-        Value::Object(all) => all.iter().any(|(name, said)| is_left_out(name, said)),
-    }
-}
-
-/// The question that it carries, be it ours or that of a webhook; else the last one of ours. The time of another's is the API server's.
+/// The question that it carries, be it ours or a person's; else the last one of ours. The time of another's is the API server's.
 fn probe(live: &DynamicObject) -> Option<Probe> {
     let annotations = live.metadata.annotations.as_ref()?;
     let asked = annotations.get(PROBED_AT);

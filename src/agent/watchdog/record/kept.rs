@@ -99,6 +99,7 @@ impl Records {
                 record,
                 last_step: kept.stepped_at.as_deref().and_then(parse_rfc3339),
                 acts: Acts::default(),
+                works: None,
                 exhausted: false,
                 untold: false,
             };

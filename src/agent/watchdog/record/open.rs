@@ -1,12 +1,15 @@
 //! One heal: how its record begins, what of other faults belongs to it, and when it is over.
 
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::acts::Acts;
 use super::{MAX_STEPS, Moment};
+use crate::agent::engine::is_workload;
 use crate::agent::plan::fault::Budget;
 use crate::agent::plan::history::Outcome;
-use crate::agent::plan::{Class, Finding, Key, find, outlook, scene};
+use crate::agent::plan::{
+    Class, Finding, Key, children, find, health, outlook, quarantine, retry, scene,
+};
 use crate::bundle::Kind;
 use crate::clock::rfc3339;
 use crate::heal;
@@ -15,12 +18,19 @@ use crate::wire::report::{HealRecord, HealResult, HealStep};
 const MAX_EVIDENCE: usize = 4096;
 /// The entry that says that a maintenance window ended over a fault.
 pub(in crate::agent::watchdog) const ALARM: &str = "alarm";
+/// The entry that says that a controller is there again, and what the proof waits for that the engine works.
+pub(in crate::agent::watchdog) const WAITS: &str = "waits";
+/// A proof that comes by then needs no word.
+const SOON: Duration = Duration::seconds(10);
+const MAX_AWAITED: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) record: HealRecord,
     pub(super) last_step: Option<OffsetDateTime>,
     pub(super) acts: Acts,
+    /// Since when its controller is there again, while its function is not proven.
+    pub(super) works: Option<OffsetDateTime>,
     pub(super) exhausted: bool,
     /// What a person has to do is another thing than was told.
     pub(super) untold: bool,
@@ -62,6 +72,7 @@ pub(super) fn opened(moment: &Moment<'_>, finding: &Finding, id: String) -> Open
         },
         last_step: None,
         acts: Acts::default(),
+        works: None,
         exhausted: false,
         untold: false,
     };
@@ -127,6 +138,45 @@ pub(super) fn alarmed(
     Some(open.record.clone())
 }
 
+/// Puts on record, once, since when a controller that was mended is available, where its heal is open for longer: the proof that the engine
+/// works hangs on others, too. It is told with what comes next.
+pub(super) fn waits(key: &Key, open: &mut Open, moment: &Moment<'_>) {
+    let live = moment.observed.objects.get(&key.1);
+    let works = is_workload(key.1.kind) && live.is_some_and(|live| health::works(live));
+    let mut found = moment.plan.findings.iter();
+    let broken = found.any(|f| f.object == key.1);
+    let mends = open.last_step.is_some() && open.record.result == HealResult::Open;
+    if !works || broken || !mends || is_over(key, open, moment) {
+        open.works = None;
+        return;
+    }
+    let since = *open.works.get_or_insert(moment.now);
+    let steps = &mut open.record.steps;
+    let told = steps.iter().any(|step| step.action == WAITS);
+    if told || moment.now - since < SOON || steps.len() >= MAX_STEPS {
+        return;
+    }
+    steps.push(HealStep {
+        action: WAITS.to_owned(),
+        object: key.1.to_string(),
+        at: rfc3339(since),
+        outcome: format!(
+            "available again; that the engine works is not proven yet: {}",
+            awaited(moment)
+        ),
+    });
+}
+
+/// What keeps the engine from proving that it works.
+fn awaited(moment: &Moment<'_>) -> String {
+    let mut found = moment.plan.findings.iter();
+    let of_engine = |f: &&Finding| !f.class.is_beside() && !children::is_child(moment.observed, f);
+    match found.find(of_engine) {
+        Some(f) => quarantine::cut(&format!("{} {}", f.object, f.evidence), MAX_AWAITED),
+        None => "no root has answered since".to_owned(),
+    }
+}
+
 pub(super) fn is_collapse(class: Class) -> bool {
     matches!(
         class,
@@ -150,11 +200,38 @@ pub(super) fn comes_of(collapse: &Key, key: &Key) -> bool {
             );
             !kind.installable() || guarded || class == Class::ObjectAltered
         }
-        _ => true,
+        Kind::Namespace
+        | Kind::ClusterRole
+        | Kind::ServiceAccount
+        | Kind::ClusterRoleBinding
+        | Kind::Role
+        | Kind::RoleBinding
+        | Kind::ResourceQuota
+        | Kind::ConfigMap
+        | Kind::Service
+        | Kind::NetworkPolicy
+        | Kind::Secret
+        | Kind::Deployment
+        | Kind::StatefulSet
+        | Kind::GitRepository
+        | Kind::HelmRepository
+        | Kind::OciRepository
+        | Kind::Bucket
+        | Kind::HelmChart
+        | Kind::Kustomization
+        | Kind::HelmRelease
+        | Kind::AppProject
+        | Kind::Application
+        | Kind::ApplicationSet
+        | Kind::Receiver
+        | Kind::ImageRepository
+        | Kind::ImageUpdateAutomation
+        | Kind::ValidatingAdmissionPolicy
+        | Kind::ValidatingAdmissionPolicyBinding => true,
     }
 }
 
-/// A heal ends when its fault is gone and, where something was done, a probe sent after that was answered.
+/// A heal ends when its fault is gone, and not only hidden, and, where something was done, a probe sent after that was answered.
 pub(super) fn is_over(key: &Key, open: &Open, moment: &Moment<'_>) -> bool {
     let there = moment
         .plan
@@ -169,7 +246,8 @@ pub(super) fn is_over(key: &Key, open: &Open, moment: &Moment<'_>) -> bool {
             .iter()
             .filter(|f| comes_of(key, &(f.class, f.object.clone())))
             .any(|f| f.class.debounce().is_zero());
-    if there || rebuilding {
+    let hidden = || retry::is_hidden(moment.observed, &moment.plan.findings, key);
+    if there || rebuilding || hidden() {
         return false;
     }
     match open.last_step {

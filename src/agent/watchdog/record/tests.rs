@@ -1,6 +1,5 @@
 use super::*;
 use crate::agent::plan::Action;
-use crate::bundle::Kind;
 
 mod changes;
 mod collapse;
@@ -45,11 +44,24 @@ pub(super) fn round_of(
     history.saw(at(seconds), &plan);
     let observed = Observed::default();
     let moment = Moment {
-        now: at(seconds),
-        plan: &plan,
-        history,
-        observed: &observed,
         proven: proven.map(at),
+        ..moment(at(seconds), &plan, history, &observed)
+    };
+    records.update(&moment, || format!("id-{seconds}"))
+}
+
+fn moment<'a>(
+    now: OffsetDateTime,
+    plan: &'a Plan,
+    history: &'a History,
+    observed: &'a Observed,
+) -> Moment<'a> {
+    Moment {
+        now,
+        plan,
+        history,
+        observed,
+        proven: None,
         revision: "main@sha1:1",
         tried: "main@sha1:2",
         applier: "kustomize-controller",
@@ -57,8 +69,32 @@ pub(super) fn round_of(
         changing: false,
         waits: None,
         hands_over: false,
-    };
-    records.update(&moment, || format!("id-{seconds}"))
+    }
+}
+
+/// W12: an agent's upgrade brings it to every cluster with Argo CD, and is no fault of theirs.
+#[test]
+fn what_argo_cd_is_asked_with_is_missed_where_it_was_there() {
+    let id = ObjectId::new(Kind::ApplicationSet, "argocd", "linesman-probe");
+    let gone = BTreeMap::from([(id.clone(), "uid".to_owned())]);
+    for (buried, told) in [(BTreeMap::new(), 0), (gone, 1)] {
+        let (mut records, mut history) = adopted();
+        let plan = Plan {
+            findings: vec![Finding::new(Class::ObjectMissing, &id, "is missing")],
+            steps: Vec::new(),
+            next_look: at(60),
+            exhausted: Vec::new(),
+            mode: Mode::Act,
+        };
+        history.saw(at(0), &plan);
+        let observed = Observed {
+            buried,
+            ..Observed::default()
+        };
+        let moment = moment(at(0), &plan, &history, &observed);
+        let records = records.update(&moment, || "id".to_owned());
+        assert_eq!(records.len(), told);
+    }
 }
 
 pub(super) fn step(class: Class, id: &ObjectId) -> Step {

@@ -204,7 +204,7 @@ async fn what_was_saved_days_ago_is_brought_back_by_the_next_agent_once_its_crd_
     let server = Arc::new(Mutex::new(Server::default()));
     let days = time::Duration::hours(60);
     let old = saved("x");
-    let all = vec![Saved::new(old.object, old.since - days)];
+    let all = vec![Saved::new(Value::clone(&old.object), old.since - days)];
     let store = saves(&server);
     let then = clock::now() - days;
     store.store(&crd, &all, then).await.unwrap();
@@ -237,7 +237,7 @@ async fn what_was_brought_back_long_ago_is_not_brought_back_once_more() {
     let mut before = watchdog();
     before.saves = saves(&server);
     let then = clock::now() - time::Duration::hours(60);
-    let all = vec![Saved::new(saved("x").object, then)];
+    let all = vec![Saved::new(Value::clone(&saved("x").object), then)];
     before.history.saved.insert(crd.clone(), all);
     before.history.tries(then, &crd);
     before.keep_saves(&crd).await;
@@ -267,7 +267,7 @@ async fn what_was_tried_before_a_day_without_an_agent_is_tried_again() {
     let mut before = watchdog();
     before.saves = saves(&server);
     let then = clock::now() - time::Duration::hours(25);
-    let lost = Saved::new(saved("x").object, then);
+    let lost = Saved::new(Value::clone(&saved("x").object), then);
     before.history.saved.insert(crd.clone(), vec![lost.clone()]);
     assert!(before.records_try(then, &crd).await);
     drop(before);
@@ -282,8 +282,11 @@ async fn what_was_tried_before_a_day_without_an_agent_is_tried_again() {
     let (install, observed) = (install(), serving(&crd, then));
     let changed = next.mourn(clock::now(), &install, &observed);
     assert_eq!(changed, BTreeSet::new());
-    let left: Vec<&Value> = next.history.saved[&crd].iter().map(|s| &s.object).collect();
-    assert_eq!(left, [&lost.object]);
+    let left: Vec<&Value> = next.history.saved[&crd]
+        .iter()
+        .map(|s| &*s.object)
+        .collect();
+    assert_eq!(left, [&*lost.object]);
     let now = observed.pods_at.unwrap();
     let plan = plan::plan(now, &install, &observed, &next.history);
     let of_it = |step: &&Step| step.action == Action::Restore && step.target == crd;

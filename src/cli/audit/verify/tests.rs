@@ -5,66 +5,14 @@ use crate::hub::audit::chain::anchor_input;
 use crate::hub::store::{Anchor, AuditRow};
 
 #[test]
-fn what_was_kept_is_a_record_or_an_anchor() {
+fn a_record_that_was_kept_is_a_number_and_a_hash() {
     let hash = keys::hex(&[7; 32]);
-    let head = Some(Head {
+    let head = Head {
         seq: 9,
         hash: [7; 32],
-    });
-    let broken = Err("a record or an anchor whose number or hash cannot be read");
-    for (line, is) in [
-        (format!(r#"{{"seq":9,"at":"x","hash":"{hash}"}}"#), Ok(head)),
-        (
-            format!(r#"{{"anchor":{{"seq":9,"hash":"{hash}","at":1,"sig":"","start":false}}}}"#),
-            Ok(head),
-        ),
-        (r#"{"gap":{"from":1,"to":2}}"#.to_owned(), Ok(None)),
-        (r#"{"seq":9,"ha"#.to_owned(), Ok(None)),
-        (String::new(), Ok(None)),
-        (r#"{"seq":9,"hash":"07"}"#.to_owned(), broken),
-        (format!(r#"{{"anchor":{{"hash":"{hash}"}}}}"#), broken),
-    ] {
-        assert_eq!(kept_line(&line), is, "{line}");
-    }
-    assert_eq!(kept_record(&format!("9:{hash}")).ok(), head);
+    };
+    assert_eq!(kept_record(&format!("9:{hash}")).ok(), Some(head));
     assert!(kept_record("9").is_err() && kept_record("9:07").is_err());
-}
-
-/// A nightly job tells by the exit code whether the audit was tampered with or its own file is wrong.
-#[test]
-fn a_file_that_keeps_nothing_of_the_audit_is_wrong_usage_and_its_line_is_named() {
-    let name = format!("linesman-verify-kept-{}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let shown = path.display();
-    let record = |seq: u8| format!(r#"{{"seq":{seq},"hash":"{}"}}"#, keys::hex(&[seq; 32]));
-    let read = |text: &str| {
-        std::fs::write(&path, text).unwrap();
-        kept_file(&path).map_err(|failure| (failure.code, failure.message))
-    };
-    let none = |found: &str| {
-        let text = format!("{shown} holds neither a record nor an anchor: {found}");
-        Err((Code::Usage, text))
-    };
-    assert_eq!(read(""), none("it is empty"));
-    assert_eq!(read("\n\nbad\nworse\n"), none("line 3 is 'bad'"));
-    let gap = r#"{"gap":{"from":1,"to":2}}"#;
-    assert_eq!(read(gap), none(&format!("line 1 is '{gap}'")));
-    let cut = record(9).replace(r#""}"#, r#"0"}"#);
-    let wrong =
-        format!("line 2 of {shown} is a record or an anchor whose number or hash cannot be read");
-    let text = format!("{}\n{cut}\n", record(8));
-    assert_eq!(read(&text), Err((Code::Usage, wrong)));
-    // Where a hub died, half a line stays.
-    let text = format!("{}\n{{\"seq\":9,\"ha\n{}\n", record(8), record(7));
-    let eighth = Head {
-        seq: 8,
-        hash: [8; 32],
-    };
-    assert_eq!(read(&text), Ok(eighth));
-    std::fs::remove_file(&path).unwrap();
-    let gone = kept_file(&path).unwrap_err();
-    assert_eq!(gone.code, Code::Usage, "{gone:?}");
-    assert!(gone.message.starts_with("read "), "{gone:?}");
 }
 
 #[test]
@@ -118,6 +66,29 @@ impl Chain {
         self.store.prune_audit(&anchor).await.unwrap();
     }
 
+    /// A file with a line for each of these records, whatever hashes they have.
+    fn kept(&self, lines: &[(i64, [u8; 32])]) -> Kept {
+        let line = |(seq, hash): &(i64, [u8; 32])| {
+            format!("{{\"seq\":{seq},\"hash\":\"{}\"}}\n", keys::hex(hash))
+        };
+        let path = self.data.join("kept.jsonl");
+        std::fs::write(&path, lines.iter().map(line).collect::<String>()).unwrap();
+        Kept::read(&path).unwrap()
+    }
+
+    fn line(&self, seq: i64) -> (i64, [u8; 32]) {
+        (seq, self.rows[usize::try_from(seq).unwrap() - 1].hash)
+    }
+
+    /// What the record holds of the lines, or what is said of the first that it does not hold.
+    async fn beside(&self, lines: &[(i64, [u8; 32])]) -> Result<Option<Held>, String> {
+        let (source, kept) = (self.source(), self.kept(lines));
+        let whole = checked(&source, Some(&kept), async || Ok(self.beginning().await)).await;
+        let shown = self.data.join("kept.jsonl").display().to_string();
+        let said = |e: anyhow::Error| e.to_string().replace(&shown, "FILE");
+        whole.map(|whole| whole.held).map_err(said)
+    }
+
     async fn beginning(&self) -> Follower {
         let anchors = self.store.audit_anchors().await.unwrap();
         let key = KeyPair::from_seed(&KEY).public();
@@ -147,7 +118,7 @@ async fn a_chain_whose_beginning_moves_while_it_is_read_is_followed_anew() {
     // So often retention is quicker.
     for quicker in 1..=3 {
         looks.set(0);
-        let whole = checked(&source, async || {
+        let whole = checked(&source, None, async || {
             let follower = chain.beginning().await;
             looks.set(looks.get() + 1);
             if looks.get() <= quicker {
@@ -167,7 +138,7 @@ async fn a_chain_whose_beginning_moves_while_it_is_read_is_followed_anew() {
 async fn a_beginning_that_the_hub_did_not_sign_is_damage() {
     let moving = Chain::new("moving", 40).await;
     let (source, looks) = (moving.source(), Cell::new(0));
-    let never = checked(&source, async || {
+    let never = checked(&source, None, async || {
         let follower = moving.beginning().await;
         looks.set(looks.get() + 1);
         moving.prune(looks.get()).await;
@@ -179,10 +150,55 @@ async fn a_beginning_that_the_hub_did_not_sign_is_damage() {
     let before = gone.beginning().await;
     gone.prune(7).await;
     let source = gone.source();
-    let damaged = checked(&source, async || Ok(before.clone()));
+    let damaged = checked(&source, None, async || Ok(before.clone()));
     let error = damaged.await.unwrap_err().to_string();
     assert!(
         error.contains("tampered with or damaged: record 1 is missing; 8 follows on 0"),
         "{error}"
+    );
+}
+
+/// H37: a chain that was written anew and has been kept since then holds the newest line, and not those before.
+#[tokio::test]
+async fn each_line_of_what_was_kept_has_to_be_in_the_record() {
+    let chain = Chain::new("lines", 40).await;
+    let (own, other) = (|seq| chain.line(seq), |seq| (seq, [9; 32]));
+    let held = |lines, gone| Ok(Some(Held { lines, gone }));
+    // Some came again, as a sink sends them.
+    let again = [own(3), own(9), own(40), own(8), own(9), own(31)];
+    assert_eq!(chain.beside(&again).await, held(6, 0));
+    let unlike = |line: usize, seq: i64| {
+        Err(format!(
+            "the audit was tampered with or damaged: line {line} of FILE: record {seq} is not the one that was kept elsewhere: it, \
+             or one before it, was changed"
+        ))
+    };
+    let older = [own(3), other(20), own(40)];
+    assert_eq!(chain.beside(&older).await, unlike(2, 20));
+    let again = [own(9), own(40), other(9)];
+    assert_eq!(chain.beside(&again).await, unlike(3, 9));
+    let beyond = [own(40), own(7), other(41)];
+    let cut = "the audit was tampered with or damaged: line 3 of FILE: the record ends at 40, but record 41 was kept elsewhere: its end \
+               was cut off";
+    assert_eq!(chain.beside(&beyond).await, Err(cut.to_owned()));
+}
+
+/// What is not there any more says nothing, and is no damage; a file of such lines alone proves nothing.
+#[tokio::test]
+async fn lines_of_records_that_retention_removed_are_counted() {
+    let chain = Chain::new("removed", 40).await;
+    let own = |seq| chain.line(seq);
+    chain.prune(10).await;
+    let old = [(4, [9; 32]), own(9), own(10), own(11), own(40)];
+    let held = Held { lines: 3, gone: 2 };
+    assert_eq!(chain.beside(&old).await, Ok(Some(held)));
+    assert_eq!(
+        held.to_string(),
+        "3 lines of what was kept fit, and the records of 2 are not kept any more"
+    );
+    let removed = "the record begins behind 10, and record 9, which was kept elsewhere, was removed by retention";
+    assert_eq!(
+        chain.beside(&[own(4), own(9)]).await,
+        Err(removed.to_owned())
     );
 }

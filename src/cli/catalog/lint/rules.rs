@@ -17,6 +17,7 @@ pub(super) struct Finding {
 
 mod argo;
 mod engines;
+mod refused;
 
 type Files = BTreeMap<String, String>;
 
@@ -43,11 +44,15 @@ pub(super) fn lint(files: &Files) -> Vec<Finding> {
         }
     }
     cluster_names(files, &mut findings);
+    let patches = refused::patches(&documents);
     for document in &documents {
         if is_kustomization(document.file) {
             kustomization(files, document, &mut findings);
         } else {
             object(document, &mut findings);
+            if !patches.contains(document.file) {
+                refused::object(document, &mut findings);
+            }
             flux_kustomization(files, document, &documents, &mut findings);
             argo::application(files, document, &mut findings);
         }

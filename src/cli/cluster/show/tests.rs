@@ -27,6 +27,7 @@ fn heal_of(id: &str) -> ToldHeal {
         },
         took: Took::default(),
         author: None,
+        through_hub: None,
         story: Vec::new(),
     }
 }

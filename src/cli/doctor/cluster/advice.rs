@@ -23,9 +23,9 @@ pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> Stri
         ConditionType::RightsLost => {
             format!("apply the YAML again, it restores the roles: linesman cluster readopt {name} --file adopt.yaml")
         }
-        ConditionType::DeployKeyRegistered => "look at the hub's checks above, and at the catalog's Git host".to_owned(),
+        ConditionType::DeployKeyRegistered => "look at the hub's own checks: linesman doctor".to_owned(),
         ConditionType::HostKeysKnown | ConditionType::HostKeyMismatch => {
-            "see who meets which key: linesman githost show; if the Git host's was changed on purpose: linesman githost accept-host-key".to_owned()
+            "see who meets which key: linesman githost show; if the Git host's key was changed on purpose: linesman githost accept-host-key".to_owned()
         }
         ConditionType::GitReachable => {
             format!("see that the cluster reaches the catalog's Git host, or let Git go over the line: linesman cluster git {name} line")
@@ -48,7 +48,7 @@ pub(super) fn fix(kind: ConditionType, reason: &str, view: &ToldCluster) -> Stri
             format!("compare the fingerprints that it names; if the hub's key was replaced: linesman cluster readopt {name} --file adopt.yaml; if not, see what answers in the hub's place")
         }
         ConditionType::AgentCurrent => {
-            format!("see what it says, then another image: linesman cluster upgrade {name} --image REF, or no wish: linesman cluster upgrade {name} --withdraw")
+            format!("see what it says, then another image: linesman cluster upgrade {name} --image REF, or take the request back: linesman cluster upgrade {name} --withdraw")
         }
         ConditionType::Synced => format!("see what the engine says: {}", roots(view)),
         ConditionType::ChildrenReady => format!("mend the catalog: see {}", children(view)),

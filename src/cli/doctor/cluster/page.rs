@@ -10,15 +10,15 @@ use crate::wire::report::{Phase, Weight};
 
 const HEAD: &str = "# Conditions
 
-Made from the program's own words; a test keeps it so. `linesman cluster show NAME` lists the conditions of a cluster, each with its reason and
-message, since when it is so; `linesman cluster list -o wide` has those that are not as they should be in its column `WHY`, and each is a check of
-`linesman doctor --cluster NAME`.
+Made from the program's own words; a test keeps it so. `linesman cluster show NAME` lists the conditions of a cluster, each with its reason, its
+message and the time since when it holds; `linesman cluster list -o wide` has those that are not as they should be in its column `WHY`, and each is a
+check of `linesman doctor --cluster NAME`.
 
 *Bad when* is the status in which a condition is not as it should be, and the phase that the cluster is in then, unless something worse makes
 another one (`linesman cluster list --help` has them all). *noted*: it is shown and fails its check, and the phase stays as it is; so it is with
-reason `NotServed` of `Guarded` and `NamespaceMissing` of `Uncovered`. Beside `ObserveOnly` no `Guarded` is missed. A condition that is not listed has not been said; *Unknown* is one of
-a cluster that is not heard now. *What to do* is what `doctor` says, with `eu1` for the cluster's name; where
-it depends on who keeps the agent from its work, the condition's reason stands before it.
+reason `NotServed` of `Guarded` and `NamespaceMissing` of `Uncovered`. While `ObserveOnly` is True, a missing guard is not reported.
+A condition that is not listed has not been reported; *Unknown* is one of a cluster that is not heard now. *What to do* is what `doctor` says, with
+`eu1` for the cluster's name; where it depends on the condition's reason, the reasons stand before it.
 
 | condition | what it says | bad when | what to do |
 |---|---|---|---|
@@ -61,15 +61,15 @@ fn says(kind: ConditionType) -> &'static str {
             "version and registry of the engine are as the hub wants them; else how far a change is, what it waits for, or why it was taken back"
         }
         C::EngineFromGit => "the catalog itself brings controllers of the engine",
-        C::Synced => "the engine has applied the catalog, and its root says of no failure",
+        C::Synced => "the engine has applied the catalog, and its root reports no failure",
         C::ChildrenReady => {
-            "the sync objects that the catalog brought below the root are Ready; of sources only whether they can be read: what follows one that is not fetched any more stays Ready; *Unknown* for at most a minute while one is not Ready, or is not done with what the root has just applied (140 s for an Application of Argo CD, also for one that is Progressing since it applied that): then the cluster stays Healthy, and `cluster wait --for healthy` waits"
+            "the sync objects that the catalog brought below the root are Ready; of sources only whether they can be read: what follows one that is not fetched any more stays Ready; *Unknown* for at most a minute while one is not Ready, for whatever reasons one after the other, or is not done with what the root has just applied (140 s for an Application of Argo CD, also for one that is Progressing since it applied that): then the cluster stays Healthy, and `cluster wait --for healthy` waits"
         }
         C::Quarantined => {
             "an object is held back from Git because its commit harms the engine, or suspended because its controller cannot read it"
         }
         C::SnapshotFresh => {
-            "the agent has kept the engine as it last worked: that is what it mends to"
+            "the agent has kept the engine as it last worked: that is the state that it restores"
         }
         C::Guarded => {
             "the API server refuses deletions of the engine's CRDs, Namespace and roots (policy `linesman-guard`)"
@@ -82,7 +82,7 @@ fn says(kind: ConditionType) -> &'static str {
             "the agent only puts back what is missing: many clusters fail alike, or the cluster's owner has `heal: safe`"
         }
         C::AgentCurrent => {
-            "the agent runs the image that is wished; else how far the change is, what it waits for, or why the image was taken back"
+            "the agent runs the requested image; else how far the change is, what it waits for, or why the image was taken back"
         }
         C::PolicyAccepted => "ConfigMap `linesman-policy` could be read, or there is none",
         C::Uncovered => {
@@ -121,20 +121,20 @@ fn bad(kind: ConditionType) -> String {
     format!("{status:?}: {phase:?}")
 }
 
-/// The reason whose remedy stands for all, where each has one of its own.
-fn reason(kind: ConditionType) -> &'static str {
-    match kind {
-        ConditionType::PolicyAccepted => "Invalid",
-        ConditionType::Uncovered => "NamespaceMissing",
-        _ => "",
-    }
-}
+/// What stands for every reason that is not named.
+const OTHERS: &str = "";
 
-/// Reasons of which one ends by itself and another not; none = one remedy stands for all.
+/// Reasons that have a remedy of their own; none = one remedy stands for all.
 fn reasons(kind: ConditionType) -> &'static [&'static str] {
     match kind {
+        ConditionType::JoinConflict => &["KeyKnown", "IncarnationChanged", OTHERS],
+        ConditionType::EngineCurrent => &["Changing", OTHERS],
+        ConditionType::Quarantined => &["UndecodableObject", OTHERS],
+        ConditionType::Guarded => &["Missing", "Altered", OTHERS],
         ConditionType::Paused => &["Maintenance", "HealOff", "PolicyInvalid"],
         ConditionType::SafeHealsOnly => &["Incident", "HealSafe"],
+        ConditionType::PolicyAccepted => &["Invalid", OTHERS],
+        ConditionType::Uncovered => &["NamespaceMissing", "NoScope", "Foreign", OTHERS],
         _ => &[],
     }
 }
@@ -142,10 +142,17 @@ fn reasons(kind: ConditionType) -> &'static [&'static str] {
 fn remedy(kind: ConditionType, view: &ToldCluster) -> String {
     let each = reasons(kind).iter();
     let each: Vec<String> = each
-        .map(|reason| format!("`{reason}`: {}", fix(kind, reason, view)))
+        .map(|reason| {
+            let fix = fix(kind, reason, view);
+            if *reason == OTHERS {
+                format!("Any other reason: {fix}")
+            } else {
+                format!("`{reason}`: {fix}")
+            }
+        })
         .collect();
     if each.is_empty() {
-        fix(kind, reason(kind), view)
+        fix(kind, OTHERS, view)
     } else {
         each.join(". ")
     }
@@ -175,13 +182,24 @@ fn the_printed_page_is_todays() {
     );
 }
 
-/// The page said that each ends by itself, what the owner has set included.
+/// The page had one remedy where `doctor` has another by the reason: that a window of the owner's ends by itself, and new YAML without
+/// `--new-cluster` for a cluster that was made anew.
 #[test]
-fn what_stands_until_somebody_ends_it_has_the_remedy_of_doctor_on_the_page() {
+fn what_depends_on_the_reason_has_the_remedy_of_doctor_on_the_page() {
     use ConditionType as C;
     let view = cluster(Phase::Degraded, &[], vec![]);
     let page = page();
     for (kind, reason) in [
+        (C::JoinConflict, "KeyKnown"),
+        (C::JoinConflict, "IncarnationChanged"),
+        (C::EngineCurrent, "Changing"),
+        (C::Quarantined, "UndecodableObject"),
+        (C::Guarded, "Missing"),
+        (C::Guarded, "Altered"),
+        (C::PolicyAccepted, "Invalid"),
+        (C::Uncovered, "NamespaceMissing"),
+        (C::Uncovered, "NoScope"),
+        (C::Uncovered, "Foreign"),
         (C::Paused, "Maintenance"),
         (C::Paused, "HealOff"),
         (C::Paused, "PolicyInvalid"),
@@ -191,6 +209,19 @@ fn what_stands_until_somebody_ends_it_has_the_remedy_of_doctor_on_the_page() {
         let begins = format!("| `{kind:?}` |");
         let row = page.lines().find(|row| row.starts_with(&begins)).unwrap();
         let told = format!("`{reason}`: {}", fix(kind, reason, &view));
+        assert!(row.contains(&told), "{told}: {row}");
+    }
+    // Whatever else they say: what the page has for all of them is what doctor has for a reason that it does not know.
+    for (kind, reason) in [
+        (C::JoinConflict, "TokenRedeemed"),
+        (C::JoinConflict, "KeysLost"),
+        (C::Guarded, "NotServed"),
+        (C::Quarantined, "BadEngineCommit"),
+        (C::Uncovered, "Refused"),
+    ] {
+        let begins = format!("| `{kind:?}` |");
+        let row = page.lines().find(|row| row.starts_with(&begins)).unwrap();
+        let told = format!("Any other reason: {}", fix(kind, reason, &view));
         assert!(row.contains(&told), "{told}: {row}");
     }
 }

@@ -73,6 +73,33 @@ fn what_was_around_the_fault_is_told() {
     }
 }
 
+/// Of a `kubectl scale` nothing is left in the object.
+#[test]
+fn who_wrote_to_the_object_through_the_hub_is_told_where_that_may_be_known() {
+    let mut view = heal("0199-a-1111");
+    assert!(!describe(&view).contains("through hub"), "{view:?}");
+    view.through_hub = Some(Vec::new());
+    let none = "through hub    no, or it is not on record\n";
+    assert!(describe(&view).contains(none), "{}", describe(&view));
+    let write = |actor: &str, request_id: &str| HubWrite {
+        at: "2026-01-01T00:00:00.100Z".to_owned(),
+        actor: actor.to_owned(),
+        action: "kube.patch".to_owned(),
+        target: "/apis/apps/v1/namespaces/a/deployments/b/scale".to_owned(),
+        request_id: request_id.to_owned(),
+    };
+    view.through_hub = Some(vec![write("user:ada", "r1"), write("user:bob", "r2")]);
+    let text = describe(&view);
+    let row = |actor: &str, request: &str| {
+        format!(
+            "through hub    {actor} kube.patch /apis/apps/v1/namespaces/a/deployments/b/scale \
+             at 2026-01-01T00:00:00.100Z (request {request})\n"
+        )
+    };
+    let rows = row("user:ada", "r1") + &row("user:bob", "r2");
+    assert!(text.contains(&rows), "{text}");
+}
+
 #[test]
 fn who_committed_it_is_told() {
     let mut view = heal("0199-a-1111");

@@ -353,7 +353,7 @@ mod tests {
         ] {
             assert_eq!(of_id(&id, now), Some(Refusal::Id), "{id}");
         }
-        let made = Uuid::now_v7().to_string();
+        let made = clock::id();
         assert_eq!(of_id(&made, clock::now()), None, "{made}");
     }
 

@@ -208,7 +208,9 @@ async fn denied_end(hub: &Hub, old: &ClusterKey) -> Result<(), EndError> {
 pub async fn end_retired(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     let look = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while look().await.is_some() {
-        if let Err(error) = end_before(&hub, clock::now()).await {
+        if let Err(error) = end_before(&hub, clock::now()).await
+            && !hub.store.is_away()
+        {
             tracing::error!(error = chain_of(&error), "identity keys that retired");
         }
     }

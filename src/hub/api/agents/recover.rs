@@ -163,7 +163,7 @@ async fn wait(
         return Ok(Some(quiet));
     }
     let (heard, https) = hub.presence.last(&cluster.id);
-    let words = [heard, https, line.down_since, cluster.last_seen];
+    let words = [heard, https, line.known_down, cluster.last_seen];
     let times = words.into_iter().flatten().chain([hub.started]);
     Ok(silence(now, quiet, times))
 }

@@ -93,7 +93,7 @@ pub(super) async fn add(
     }
     let shown = |c: &char| !c.is_control();
     let key = SshKey {
-        id: uuid::Uuid::now_v7().to_string(),
+        id: clock::id(),
         user_id: caller.user.id.clone(),
         public,
         title: new.title.chars().filter(shown).take(MAX_TITLE).collect(),

@@ -12,7 +12,7 @@ use crate::hub::store::{Cluster, Details};
 use crate::hub::{Hub, git};
 use crate::wire::api::{DropSigner, EngineKind, NewSigner, SignerView, SignersView};
 use crate::wire::id::ClusterName;
-use crate::wire::report::ENGINE_IN_FORCE;
+use crate::wire::report::{ENGINE_IN_FORCE, VERIFIES};
 
 use super::super::clusters::{self, announce_changed};
 use super::super::problem::{Problem, Slug};
@@ -114,7 +114,8 @@ async fn view(hub: &Hub) -> Result<SignersView, Problem> {
     })
 }
 
-/// Clusters in which Argo CD follows the catalog, or is to: where one engine takes the other's place, both count.
+/// Clusters in which Argo CD follows the catalog, or is to, and does not verify: where one engine takes the other's place, both count.
+/// Their agent is older, or Argo CD was told to look at no signature.
 async fn unverified(hub: &Hub) -> Result<Vec<ClusterName>, Problem> {
     let argocd = EngineKind::Argocd;
     // No other engine is in force than the one that was wished first, unless another wish came.
@@ -129,7 +130,9 @@ async fn unverified(hub: &Hub) -> Result<Vec<ClusterName>, Problem> {
         let ids: Vec<String> = some.iter().map(|c| c.id.clone()).collect();
         let told = hub.store.details(&ids).await?;
         let both = some.iter().zip(&told);
-        let theirs = both.filter(|(cluster, told)| cluster.engine == argocd || runs(told));
+        let theirs = both.filter(|(cluster, told)| {
+            (cluster.engine == argocd || runs(told)) && !told.facts.contains_key(VERIFIES)
+        });
         found.extend(theirs.map(|(cluster, _)| cluster.name.clone()));
     }
     Ok(found)

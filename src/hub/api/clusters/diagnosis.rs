@@ -29,7 +29,7 @@ pub(super) async fn ask(
     let note = if cluster.joined_at.is_none() {
         "the cluster has not joined yet"
     } else if hub.orders.listens(&cluster.name) {
-        let id = uuid::Uuid::now_v7().to_string();
+        let id = clock::id();
         let asked = hub.diagnoses.ask(&cluster.name, id);
         if let Some(id) = asked.order.clone() {
             hub.orders.send(&cluster.name, Order::Diagnose { id });

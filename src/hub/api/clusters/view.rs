@@ -43,6 +43,7 @@ pub async fn count(hub: &Hub) {
             let faults = faults.iter().map(|(class, n)| (class.as_str(), *n));
             hub.metrics.heals().faults(faults);
         }
+        Err(_) if hub.store.is_away() => {}
         Err(error) => tracing::error!(error = crate::hub::chain_of(&error), "count faults"),
     }
     let mut phases: BTreeMap<String, i64> = BTreeMap::new();
@@ -52,8 +53,11 @@ pub async fn count(hub: &Hub) {
         }
     });
     if let Err(error) = counted.await {
-        let error = crate::hub::chain_of(&error);
-        return tracing::error!(error, "count the fleet");
+        if !hub.store.is_away() {
+            let error = crate::hub::chain_of(&error);
+            tracing::error!(error, "count the fleet");
+        }
+        return;
     }
     let phases: Vec<(String, i64)> = phases.into_iter().collect();
     hub.metrics.fleet(&phases);
@@ -100,10 +104,12 @@ pub fn beating(hub: &Hub, now: OffsetDateTime, elsewhere: &Elsewhere, cluster: J
     let line = elsewhere.view(&cluster.name, here);
     let heard = heard(hub, now, (&cluster.id, cluster.last_seen), &line);
     let counted = lines::counted(hub, cluster.epoch);
+    let spoken = spoken(hub, now, (&cluster.id, heard), &line);
+    let beat = fleet::beat(now, hub.started, line.up.is_some(), heard);
     Beating {
         name: cluster.name,
         id: cluster.id,
-        beat: fleet::beat(now, hub.started, line.up.is_some(), heard),
+        beat: beat.silent_since(spoken),
         cause: line.standing(counted, None).outage().1.map(str::to_owned),
     }
 }
@@ -182,7 +188,7 @@ fn view(
     }
 }
 
-/// What the phase counts from: the end of the last line, or now for an agent that has none and calls by HTTPS.
+/// What the phase counts from: when the end of the last line was known, or now for an agent that has none and calls by HTTPS.
 fn heard(
     hub: &Hub,
     now: OffsetDateTime,
@@ -192,8 +198,19 @@ fn heard(
     let (last, https) = hub.presence.last(cluster_id);
     let calls = https.is_some_and(|at| (now - at).abs() < hub.config.offline_after);
     let present = calls.then_some(now);
-    let words = [present, last, line.down_since, last_seen];
+    let words = [present, last, line.known_down, last_seen];
     fleet::last_word(now, words.into_iter().flatten())
+}
+
+/// The last sign of life, where `word` is by what it is judged: of a line that fell silent its last byte.
+fn spoken(
+    hub: &Hub,
+    now: OffsetDateTime,
+    (cluster_id, word): (&str, Option<OffsetDateTime>),
+    line: &tunnels::LineView,
+) -> Option<OffsetDateTime> {
+    let (_, https) = hub.presence.last(cluster_id);
+    fleet::spoken(now, word, line.known_down, [line.down_since, https])
 }
 
 fn last_seen(
@@ -206,8 +223,9 @@ fn last_seen(
         return Some(now);
     }
     let (last, _) = hub.presence.last(&cluster.id);
-    let words = [last, line.down_since, cluster.last_seen];
-    fleet::last_word(now, words.into_iter().flatten())
+    let words = [last, line.known_down, cluster.last_seen];
+    let word = fleet::last_word(now, words.into_iter().flatten());
+    spoken(hub, now, (&cluster.id, word), line)
 }
 
 /// What an agent said before it fell silent is no longer known; what the hub itself saw is.

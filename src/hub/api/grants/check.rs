@@ -106,11 +106,13 @@ impl Site<'_> {
         now: OffsetDateTime,
     ) -> Result<Vec<&'g Grant>, Denied> {
         let name = self.name;
-        match self.labels {
+        let held = match self.labels {
             _ if !self.reached => Err(access::not_for(name.as_str())),
             None => Err(access::no_grant(asker.name, name.as_str())),
             Some(labels) => access::reaching(grants, asker, &Place { name, labels }, now),
-        }
+        };
+        let ended = || access::ended(asker, name, grants, now).filter(|_| self.reached);
+        held.map_err(|no| ended().unwrap_or(no))
     }
 
     /// What a grant says to it. Where none reaches it, those who may not know which clusters there are hear what they would hear if

@@ -133,7 +133,11 @@ pub(super) async fn callback(
         Ok(Some(Came::Loopback(url))) => page::redirect(&url),
         Ok(Some(Came::Device { user })) => Page::new(
             "You are logged in",
-            &format!("The device goes on as {user}. You can close this window."),
+            &format!(
+                "The device goes on as {user} at {}. Go back to its terminal; you can close this window. What there is to do next there: \
+                 'linesman cluster list' shows the clusters, 'linesman kubeconfig --merge' brings them into kubectl.",
+                hub.config.url
+            ),
         )
         .response(StatusCode::OK),
         Ok(Some(Came::Refused { why, next })) => {

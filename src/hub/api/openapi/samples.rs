@@ -249,6 +249,10 @@ fn heal_view() -> Value {
     view["took"] = json!({ "detectMs": 120, "actMs": 80, "restoreMs": 9_400 });
     view["author"] =
         json!({ "id": "3f2a", "author": "Ann <ann@example.com>", "at": TIME, "subject": "Faster" });
+    view["throughHub"] = json!([{
+        "at": TIME, "actor": "user:ada", "action": "kube.patch",
+        "target": "/apis/apps/v1/namespaces/flux-system/deployments/source-controller/scale", "requestId": "0197",
+    }]);
     view["story"] = json!([{ "at": TIME, "text": "seen, and called F1 ObjectMissing" }]);
     view
 }

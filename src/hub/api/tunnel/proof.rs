@@ -41,7 +41,7 @@ pub(super) async fn prove(
     };
     let refusal = match check(hub, &challenge, &payload, peer).await {
         Ok((agent, key, hello, epoch)) => {
-            let session = uuid::Uuid::now_v7().to_string();
+            let session = clock::id();
             let (time_ms, at) = (millis(), Instant::now());
             let keys = hub.says().keys.clone();
             let ours = keys.keyset(time_ms / 1000);
@@ -118,7 +118,9 @@ async fn check(
     let claim = handshake::read_hello(payload).map_err(|_| shape())?;
     let key = Public::from_base64(&claim.key).map_err(|_| shape())?;
     let unavailable = |error: crate::hub::store::StoreError| {
-        tracing::error!(error = %crate::hub::chain_of(&error), "look up an agent's key");
+        if !hub.store.is_away() {
+            tracing::error!(error = %crate::hub::chain_of(&error), "look up an agent's key");
+        }
         refuse(Code::Unavailable, 2000, "the hub's store does not answer")
     };
     let record = hub

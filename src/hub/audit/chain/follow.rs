@@ -187,6 +187,11 @@ impl Follower {
     pub fn seq(&self) -> i64 {
         self.head.seq
     }
+
+    /// How far it came, or where it begins.
+    pub fn head(&self) -> Head {
+        self.head
+    }
 }
 
 /// Checks a stretch of the chain; the number of the first record that does not fit.

@@ -72,6 +72,11 @@ impl Hashed {
         self.links.last().map(|link| link.head.seq)
     }
 
+    /// What each of them says of itself.
+    pub fn heads(&self) -> impl Iterator<Item = Head> + '_ {
+        self.links.iter().map(|link| link.head)
+    }
+
     /// Puts what follows behind this.
     pub fn append(&mut self, mut next: Self) {
         let before = self.links.len();

@@ -209,3 +209,36 @@ fn a_user_who_asks_for_something_else_each_time_makes_few_records_and_each_is_co
     let most = u64::from(AT_ONCE) + minutes * (EVERY.as_secs() / EARNED.as_secs() + 1);
     assert!(records <= most, "{records} of {most}");
 }
+
+/// A rollout that is broken, of more programs than are looked at alone: the first refusal of one is a record, and the rest is counted.
+#[test]
+fn users_for_whom_alone_there_is_no_room_are_counted_together() {
+    let start = Instant::now();
+    let mut counted = Counted::new(start);
+    for n in 0..USERS {
+        let entry = of_user(&format!("alone{n}"), "eu1", 1);
+        assert_eq!(counted.user(entry.clone(), start), Some(entry));
+    }
+    let mut recorded = Vec::new();
+    for port in 0..10 {
+        for n in 0..300 {
+            let entry = of_user(&format!("beyond{n}"), "eu1", port);
+            recorded.extend(counted.user(entry, start));
+        }
+    }
+    // One of each that can be told apart, which is no more than of callers that nobody knows.
+    let first: Vec<Entry> = (0..MOST)
+        .map(|n| of_user(&format!("beyond{n}"), "eu1", 0))
+        .collect();
+    assert_eq!(recorded, first);
+    let due = counted.due(start + EVERY, false);
+    let one = due.iter().find(|entry| entry.actor == "user:beyond7");
+    let again =
+        "beyond7 has no grant on cluster eu1 (9 times since the record before; this is the last)";
+    assert_eq!(one.and_then(|entry| entry.reason.as_deref()), Some(again));
+    let rest = due.iter().find(|entry| entry.actor == "anyone");
+    let text = "440 refusals were too many to be told apart, of users beyond the 4096 who were refused at the same time";
+    assert_eq!(rest.and_then(|entry| entry.reason.as_deref()), Some(text));
+    assert_eq!(due.len(), MOST + 1);
+    assert_eq!(counted.users.len(), 0);
+}

@@ -1,6 +1,10 @@
 //! Records that the database had stored and has no more. A server that crashes takes the last half second of the audit along, and a
 //! standby that takes its place may have less still, while this process goes on: what it knows of the chain's end is then of records
 //! that are gone. The chain goes on behind those that are there, with a record that says so, and numbers are given anew.
+//!
+//! Only a hub that is alone says so. Of several replicas each reads the end anew for every batch, and the first to do so after a crash
+//! gives the lost numbers to records of its own: by then no other one can tell where the loss began, for each knows the last record that
+//! it stored itself, and nothing in the database is left to agree by. What one that died had stored nobody knows.
 
 use super::Chain;
 use super::rows::{Stage, row};

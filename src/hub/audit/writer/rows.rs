@@ -31,14 +31,10 @@ pub(super) fn row(stage: Stage, entry: &Entry) -> AuditRow {
         command: entry.command.as_deref().map(bounded),
         ports: entry.ports.as_deref().map(bounded),
         request_id: bounded(&entry.request_id),
-        verdict: match entry.verdict {
-            Verdict::Allow => "allow",
-            Verdict::Deny => "deny",
-        }
-        .to_owned(),
+        verdict: word(entry.verdict),
         reason: entry.reason.as_deref().map(bounded),
         opened: None,
-        code: None,
+        code: entry.code,
         exit: None,
         bytes: None,
         millis: None,
@@ -48,10 +44,19 @@ pub(super) fn row(stage: Stage, entry: &Entry) -> AuditRow {
     }
 }
 
+fn word(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Deny => "deny",
+    }
+    .to_owned()
+}
+
 pub(super) fn close_row(closing: &Closing) -> AuditRow {
     AuditRow {
         stage: "close".to_owned(),
         opened: Some(closing.opened),
+        verdict: word(closing.verdict),
         reason: closing.reason.as_deref().map(bounded),
         code: closing.code,
         exit: closing.exit,

@@ -41,7 +41,9 @@ pub async fn watch_over(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         .is_some()
     {
         for id in hub.requests.tokens() {
-            if let Err(error) = look(&hub, provider, &id, age, &from).await {
+            if let Err(error) = look(&hub, provider, &id, age, &from).await
+                && !hub.store.is_away()
+            {
                 tracing::warn!(
                     session = id,
                     error = chain_of(&error),
@@ -94,7 +96,9 @@ pub async fn ask_for_holders(hub: Arc<Hub>, stop: CancellationToken) -> Result<(
         return Ok(());
     };
     loop {
-        if let Err(error) = pass(&hub, provider, &stop).await {
+        if let Err(error) = pass(&hub, provider, &stop).await
+            && !hub.store.is_away()
+        {
             tracing::warn!(
                 error = chain_of(&error),
                 "look whom to ask the provider about"
@@ -153,7 +157,9 @@ pub async fn end_lapsed(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         .is_some()
     {
         hub.requests.end_over(clock::now());
-        if let Err(error) = lapsed(&hub).await {
+        if let Err(error) = lapsed(&hub).await
+            && !hub.store.is_away()
+        {
             tracing::warn!(
                 error = chain_of(&error),
                 "look whose groups do not count any more"

@@ -38,6 +38,7 @@ pub(super) async fn follow(hub: &Hub, mut wanted: watch::Receiver<Option<i64>>) 
             done = None;
             match end_lost(hub).await {
                 Ok(()) => done = now,
+                Err(_) if hub.store.is_away() => {}
                 Err(error) => {
                     tracing::error!(error = chain_of(&error), "look at what runs here");
                 }

@@ -25,6 +25,7 @@ pub struct AuditRow {
     pub reason: Option<String>,
     /// Of a close: the `seq` of its open. Of an open that retention carried on: the `seq` that it began with.
     pub opened: Option<i64>,
+    /// Of a close, and of a refusal: that of the answer.
     pub code: Option<u16>,
     /// Of a session's close: with which code its command ended, where the API server said so.
     pub exit: Option<i32>,
@@ -76,6 +77,17 @@ pub struct OfRequest {
     pub id: String,
     /// Unix milliseconds: no record of it is older.
     pub from: i64,
+}
+
+/// Requests that wrote to something in a cluster, and that it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditWrites {
+    pub cluster: String,
+    /// What they wrote to is called so, or was deleted with all of its kind.
+    pub name: String,
+    /// Unix milliseconds: from the first on, up to but not with the second.
+    pub since: i64,
+    pub until: i64,
 }
 
 /// Records that a page looks at, at most, where what it is asked for is not found by an index alone.

@@ -3,7 +3,8 @@
 use sqlx::FromRow;
 use time::{Duration, OffsetDateTime};
 
-use super::{Connection, Database, corrupt, db, from_json, from_ms, to_json, to_ms};
+use super::{Connection, Database, corrupt, db, from_json, from_ms, heals, to_json, to_ms};
+use crate::clock;
 use crate::hub::store::records::adoption::adoption;
 use crate::hub::store::{Cluster, EndedAccess, Joined, NewClusterRow, Result, StoreError};
 use crate::wire::api::{EngineKind, GitRoute, Policy};
@@ -152,7 +153,7 @@ pub(super) async fn insert(
         "INSERT INTO cluster (id, name, labels, engine, engine_version, bundle, catalog_path, git_route, adoption, policy, created_at, updated_at)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING *",
     )
-    .bind(uuid::Uuid::now_v7().to_string())
+    .bind(clock::id())
     .bind(new.name.as_str())
     .bind(to_json(&new.labels))
     .bind(engine_text(new.engine))
@@ -263,6 +264,7 @@ impl Database {
                 .await
                 .map_err(db(DOING))?;
         }
+        heals::end_removed(&mut write.tx, id, now).await?;
         // What reports said goes; heals and the audit stay as history.
         for sql in [
             "DELETE FROM fact WHERE cluster_id = $1",

@@ -7,6 +7,7 @@ use sqlx::query::Query;
 use time::OffsetDateTime;
 
 use super::{Arguments, Connection, Database, Db, Write};
+use crate::clock;
 use crate::hub::store::{Result, StoreError, calls};
 
 mod arrivals;
@@ -44,7 +45,7 @@ impl Database {
             return Ok(id);
         }
         let mut write = self.begin(DOING).await?;
-        let id = uuid::Uuid::now_v7().to_string();
+        let id = clock::id();
         sqlx::query("INSERT INTO meta (key, value) VALUES ('hub_id', $1) ON CONFLICT DO NOTHING")
             .bind(id)
             .execute(&mut *write.tx)

@@ -236,6 +236,30 @@ async fn forgotten(
     Ok(ended)
 }
 
+/// Ends what is open in a cluster that is removed: nothing tells of it any more.
+pub(super) async fn end_removed(
+    connection: &mut Connection,
+    cluster_id: &str,
+    now: OffsetDateTime,
+) -> Result<()> {
+    const DOING: &str = "end the heals of a removed cluster";
+    let records: Vec<String> = sqlx::query_scalar(concat!(
+        "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' ORDER BY id",
+        locked!()
+    ))
+    .bind(cluster_id)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(db(DOING))?;
+    for record in records {
+        let mut heal: HealRecord = from_json(DOING, &record)?;
+        heal.result = HealResult::Failed;
+        "nothing: the cluster was removed".clone_into(&mut heal.next);
+        put_heal(&mut *connection, cluster_id, &heal, now).await?;
+    }
+    Ok(())
+}
+
 impl Database {
     pub(in crate::hub::store) const HEALS_NOT_NAMED: &'static str = concat!(
         "SELECT record FROM heal WHERE cluster_id = $1 AND restored_at IS NULL AND result <> 'failed' AND class NOT IN ($3, $4)

@@ -4,6 +4,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 
 use super::{Connection, Database, corrupt, db, from_ms, to_ms};
+use crate::clock;
 use crate::hub::registration;
 use crate::hub::store::{ClusterKey, KeyKind, KeyState, Result, StoreError};
 use crate::keys::Public;
@@ -152,7 +153,7 @@ pub(super) async fn put(
          ON CONFLICT (fingerprint) DO UPDATE SET state = 'active', updated_at = $6
            WHERE cluster_key.cluster_id = $2 AND cluster_key.kind = $3",
     )
-    .bind(uuid::Uuid::now_v7().to_string())
+    .bind(clock::id())
     .bind(cluster_id)
     .bind(kind.as_str())
     .bind(line)

@@ -205,6 +205,20 @@ fn reported(conditions: Vec<ConditionRow>, steps: Vec<StepRow>) -> BTreeMap<Stri
 }
 
 impl Database {
+    pub async fn fact(&self, ids: &[String], key: &str) -> Result<Vec<Option<String>>> {
+        let values: Vec<(String, String)> = sqlx::query_as(concat!(
+            "SELECT cluster_id, value FROM fact WHERE key = $2 AND cluster_id IN ",
+            each!("$1")
+        ))
+        .bind(to_json(&ids))
+        .bind(key)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("read one fact of clusters"))?;
+        let mut values: BTreeMap<String, String> = values.into_iter().collect();
+        Ok(ids.iter().map(|id| values.remove(id)).collect())
+    }
+
     pub async fn details(&self, ids: &[String]) -> Result<Vec<Details>> {
         const DOING: &str = "read what clusters report";
         let wanted = to_json(&ids);

@@ -9,7 +9,7 @@ use crate::support::api::{deployment, path};
 use crate::support::audit::Mark;
 use crate::support::place::{Place, run};
 use crate::support::world::{ARGOCD, CLUSTER, FLUX, World};
-use crate::support::{eventually, figure, seconds, shown, until};
+use crate::support::{eventually, figure, seconds, shown, stays, until};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -233,6 +233,58 @@ fn a_stock_argo_cd_that_somebody_applied_is_only_observed() {
         mark.written_in(ARGOCD).len(),
     );
     world.close();
+}
+
+/// W24: the same with the hub stopped. The agent sees what is gone, and writes nothing.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_stock_argo_cd_that_somebody_applied_is_only_observed_without_the_hub() {
+    let mut world = World::open_with("argoapart", ARGOCD);
+    applied(&world, &Place::bundle("argocd-full"), "somebody");
+    let said = "before this cluster was adopted";
+    let mark = adopted_beside(&world, "somebody, stock", said);
+    world.hub.stop();
+    let repo_server = deployment(ARGOCD, "argocd-repo-server");
+    let role = path(RBAC, "ClusterRole", "", "argocd-application-controller");
+    let parts = [repo_server, role];
+    for part in &parts {
+        let before = installed(&world);
+        assert!(world.api.delete(part));
+        until("the agent misses it", seconds(240), || {
+            installed(&world) < before
+        });
+        // Longer than any heal of this fault takes.
+        stays("it is left alone", seconds(20), || {
+            world.api.get(part).is_none()
+        });
+    }
+    world.hub.up();
+    is_told(&world, said);
+    let written = mark.written_in(ARGOCD);
+    figure(
+        "W24",
+        "stock Argo CD of somebody, hub stopped, a Deployment and a ClusterRole deleted: writes of the agent",
+        "0",
+        written.len(),
+    );
+    assert_eq!(written, [""; 0], "the agent wrote");
+    let there = parts.map(|part| world.api.get(&part));
+    assert_eq!(there, [None, None]);
+    world.close();
+}
+
+/// How many of the engine's objects are there, as the agent said last in its log, which names no number where all are.
+fn installed(world: &World) -> u64 {
+    let mut kubectl = world.place.kubectl();
+    let log = run(kubectl.args(["-n", "linesman", "logs", "deployment/linesman-agent"]));
+    let mut said = log.lines();
+    let last = said.rfind(|line| line.contains("condition=EngineInstalled"));
+    let number = last.and_then(|line| {
+        let (there, _) = line.split_once(" objects")?.0.rsplit_once(" of ")?;
+        let digits = there.rsplit(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok()
+    });
+    number.unwrap_or(u64::MAX)
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";

@@ -64,6 +64,34 @@ async fn a_check_says_which_grant_says_yes_or_why_none_does() {
     hub.stop().await;
 }
 
+/// The most frequent refusal of all is that of a grant which has just ended: kubectl and the check say so in the same words.
+#[tokio::test]
+async fn who_lost_a_grant_is_told_which_and_when() {
+    let hub = TestHub::start("grants-ended").await;
+    hub.add("eu1").await;
+    let ada = hub.user("ada", &[], &[]).await;
+    let (_, made) = hub.post("/v1/grants", &grant("user:ada")).await;
+    let id = made["id"].as_str().unwrap();
+    let revoked = hub.delete(&format!("/v1/grants/{id}"), Some("*")).await;
+    assert_eq!(revoked, 204);
+    let ask = async |path: &str| hub.call_as(&ada, ("GET", path), &[], &Value::Null).await;
+    let (_, check) = ask("/v1/grants/check?user=ada&cluster=eu1").await;
+    let at = check["opinions"][0]["grant"]["revokedAt"].as_str().unwrap();
+    let reason = format!(
+        "ada has no grant on cluster eu1 any more: grant {id} (edit; TICKET-1; by admin) was revoked at {at}"
+    );
+    let next = "ask a hub admin for another one: linesman grant add user:ada --cluster eu1 --group edit --for 2h";
+    assert_eq!(
+        (&check["reason"], &check["next"]),
+        (&json!(reason), &json!(next))
+    );
+    let (code, status) = ask("/clusters/eu1/version").await;
+    let message = status["message"].as_str().unwrap();
+    let told = format!("hub: {reason}; {next} (request ");
+    assert!(code == 403 && message.starts_with(&told), "{message}");
+    hub.stop().await;
+}
+
 /// Nobody comes by a name that the hub does not have, whatever grants name it: it is misspelt, was removed, or has yet to log in.
 #[tokio::test]
 async fn a_check_of_nobody_is_a_no_that_says_so() {

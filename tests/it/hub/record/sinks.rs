@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A SIEM's file: every record once, in order, over a restart, with a word where retention was faster.
 #[tokio::test]
 async fn a_file_sink_gets_every_record_or_is_told_of_the_gap() {
-    let file = std::env::temp_dir().join(format!("linesman-sink-{}", uuid::Uuid::now_v7()));
+    let file = std::env::temp_dir().join(format!("linesman-sink-{}", linesman::clock::id()));
     let config = AuditConfig {
         sinks: vec![Sink::File(AuditFile::new(file.clone()))],
         ..AuditConfig::default()
@@ -85,7 +85,7 @@ async fn a_webhook_gets_what_it_refused_before() {
         works,
         refused,
     } = receiver().await;
-    let token = std::env::temp_dir().join(format!("linesman-hook-{}", uuid::Uuid::now_v7()));
+    let token = std::env::temp_dir().join(format!("linesman-hook-{}", linesman::clock::id()));
     std::fs::write(&token, "s3cret\n").unwrap();
     let config = AuditConfig {
         sinks: vec![Sink::Webhook {
@@ -119,7 +119,7 @@ async fn a_webhook_is_sent_the_headers_of_a_file() {
         works,
         refused,
     } = receiver().await;
-    let file = std::env::temp_dir().join(format!("linesman-headers-{}", uuid::Uuid::now_v7()));
+    let file = std::env::temp_dir().join(format!("linesman-headers-{}", linesman::clock::id()));
     std::fs::write(&file, "Authorization: Splunk canary-one\n").unwrap();
     let config = AuditConfig {
         sinks: vec![Sink::Webhook {

@@ -147,7 +147,7 @@ impl World {
             cluster: cluster(),
             keys: identity.clone(),
             build: AgentBuild::default(),
-            instance: uuid::Uuid::now_v7().to_string(),
+            instance: clock::id(),
             proxy: watch::channel(None).1,
         };
         let (news, mut told) = mpsc::channel::<News>(64);

@@ -64,7 +64,7 @@ impl World {
             })
             .1,
             build: AgentBuild::default(),
-            instance: uuid::Uuid::now_v7().to_string(),
+            instance: clock::id(),
             proxy,
         };
         let mut task = JoinSet::new();

@@ -230,7 +230,7 @@ pub(in crate::proxy) fn link_config(hub: watch::Receiver<HubRef>) -> LinkConfig 
         cluster: name(),
         keys: keys(identity()),
         build: AgentBuild::default(),
-        instance: uuid::Uuid::now_v7().to_string(),
+        instance: clock::id(),
         proxy: watch::channel(None).1,
     }
 }

@@ -1,7 +1,9 @@
 //! Queries: what they find, and at how many records they look for it.
 
 use linesman::hub::audit::chain;
-use linesman::hub::store::{AuditQuery, AuditRow, LOOKED_AT, OfAction, OfRequest, Store};
+use linesman::hub::store::{
+    AuditQuery, AuditRow, AuditWrites, LOOKED_AT, OfAction, OfRequest, Store,
+};
 
 use super::super::{Place, at, on_both};
 use super::{loose, one_more, stored};
@@ -11,6 +13,7 @@ on_both! {
     a_query_finds_all_of_a_time,
     a_query_finds_what_one_request_left,
     a_query_finds_actions_and_namespaces,
+    the_ends_of_writes_are_found_by_cluster_time_and_name,
 }
 
 async fn a_query_narrows_by_all_that_it_names(store: Store) {
@@ -74,6 +77,57 @@ async fn a_query_finds_what_one_request_left(store: Store) {
     }
     assert_eq!(found("ask", at, true).await, [0_i64; 0]);
     assert_eq!(found("asked", at + 1, true).await, [0_i64; 0]);
+}
+
+/// Those alone that were let through and done, in that time and in that cluster, by the name of what they wrote to.
+async fn the_ends_of_writes_are_found_by_cluster_time_and_name(store: Store) {
+    let path = "/apis/apps/v1/namespaces/a/deployments/web";
+    let ended = |n: i64, action: &str, target: &str| AuditRow {
+        at: 1_790_000_000_000 + n,
+        action: action.to_owned(),
+        target: target.to_owned(),
+        cluster: Some("eu1".to_owned()),
+        code: Some(200),
+        ..loose("close", None)
+    };
+    let patched = |n: i64| ended(n, "kube.patch", path);
+    let mut rows = vec![
+        patched(9),
+        patched(10),
+        ended(11, "kube.get", path),
+        ended(12, "kube.patch", "/api/v1/namespaces/a/pods/other"),
+        ended(13, "kube.deletecollection", "/api/v1/namespaces/a/pods"),
+        AuditRow {
+            code: Some(403),
+            ..patched(14)
+        },
+        AuditRow {
+            cluster: Some("us1".to_owned()),
+            ..patched(15)
+        },
+        AuditRow {
+            verdict: "deny".to_owned(),
+            ..patched(16)
+        },
+        AuditRow {
+            stage: "open".to_owned(),
+            ..patched(17)
+        },
+        ended(18, "kube.create", &format!("{path}/scale")),
+        patched(19),
+        patched(20),
+    ];
+    let floor = chain::genesis("hub-1");
+    store.extend_audit(floor, &mut rows, "r1").await.unwrap();
+    let asked = AuditWrites {
+        cluster: "eu1".to_owned(),
+        name: "web".to_owned(),
+        since: 1_790_000_000_010,
+        until: 1_790_000_000_020,
+    };
+    let found = store.audit_writes(&asked).await.unwrap();
+    let found: Vec<i64> = found.iter().map(|row| row.at - 1_790_000_000_000).collect();
+    assert_eq!(found, [19, 18, 13, 10]);
 }
 
 /// By their names and beginnings, and by where a path has the namespace.
@@ -285,10 +339,15 @@ async fn a_page_looks_at_a_bounded_number_of_records(place: Place) {
     let newest: Vec<i64> = page.rows.iter().map(|row| row.seq).collect();
     assert_eq!(newest, (299_901..=300_000).rev().collect::<Vec<_>>());
     assert_eq!(page.looked, None);
-    // From a time on, in order: the first of them is far behind the beginning.
+    from_a_time_on(&store, query(false)).await;
+    of_few_writes(&place, &store).await;
+}
+
+/// In order: the first of them is far behind the beginning.
+async fn from_a_time_on(store: &Store, query: AuditQuery) {
     let mut since = AuditQuery {
         since: Some(200_000 * 9000),
-        ..query(false)
+        ..query
     };
     let mut looks = 1;
     let first = loop {
@@ -300,6 +359,23 @@ async fn a_page_looks_at_a_bounded_number_of_records(place: Place) {
         looks += 1;
     };
     assert!(first == 200_000 && looks <= 5, "{first} {looks}");
+}
+
+/// Of a cluster in which little is done, whatever others do at the same time.
+async fn of_few_writes(place: &Place, store: &Store) {
+    const WRITTEN: &str =
+        "UPDATE audit SET stage = 'close', verdict = 'allow', action = 'kube.patch',
+        code = 200, target = '/api/v1/nodes/n' WHERE seq <= 5";
+    place.execute(WRITTEN).await;
+    let asked = AuditWrites {
+        cluster: "eu9".to_owned(),
+        name: "n".to_owned(),
+        since: 2 * 9000,
+        until: 300_001 * 9000,
+    };
+    let found = store.audit_writes(&asked).await.unwrap();
+    let found: Vec<i64> = found.iter().map(|row| row.seq).collect();
+    assert_eq!(found, [5, 4, 3, 2]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ on_both! {
     a_heal_ends_once_and_does_not_open_again,
     heals_are_listed_newest_first_behind_an_id,
     heals_that_are_not_over_are_listed_alone,
+    what_is_open_in_a_cluster_ends_with_its_removal,
     every_open_heal_is_seen_in_its_order,
     a_cluster_has_so_many_open_heals_and_says_where_there_are_more,
     of_a_clusters_heals_that_are_over_the_newest_are_kept,
@@ -102,6 +103,38 @@ async fn heals_that_are_not_over_are_listed_alone(store: Store) {
     assert_eq!(ids(Some(&eu1.id), None, 9).await, ["5", "1"]);
     store.remove_cluster(&us1.id, at(2)).await.unwrap();
     assert_eq!(ids(None, None, 9).await, ["5", "1"]);
+}
+
+/// Nobody tells the end of it any more. What was over stays as it was, and so does what is another cluster's.
+async fn what_is_open_in_a_cluster_ends_with_its_removal(store: Store) {
+    let (eu1, us1) = (cluster(&store, "eu1").await, cluster(&store, "us1").await);
+    for (of, id, result) in [
+        (&eu1, "1", HealResult::Open),
+        (&eu1, "2", HealResult::Healed),
+        (&eu1, "3", HealResult::Reported),
+        (&us1, "4", HealResult::Open),
+    ] {
+        let report = heals(&[heal(id, result)]);
+        store.report(&of.id, report, at(1)).await.unwrap();
+    }
+    store.remove_cluster(&eu1.id, at(2)).await.unwrap();
+    let all = store.heals(None, None, 9).await.unwrap().into_iter();
+    let all: Vec<(String, HealResult, bool)> = all
+        .map(|(_, heal)| {
+            let told = heal.next == "nothing: the cluster was removed";
+            (heal.id, heal.result, told)
+        })
+        .collect();
+    let expected = [
+        ("4", HealResult::Open, false),
+        ("3", HealResult::Failed, true),
+        ("2", HealResult::Healed, false),
+        ("1", HealResult::Failed, true),
+    ];
+    assert_eq!(
+        all,
+        expected.map(|(id, result, told)| (id.to_owned(), result, told))
+    );
 }
 
 /// More than are read at a time.

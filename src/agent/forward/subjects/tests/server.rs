@@ -13,9 +13,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::agent::forward::upstream::Credential;
+use crate::agent::forward::upstream::{Credential, authorization};
 use crate::lifetime::hearts::Hearts;
-use crate::secret::Secret;
 
 pub(super) const ROLE: &str =
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/linesman-line-subjects";
@@ -193,7 +192,7 @@ impl Kept {
             }
         });
         let token = Credential::Token {
-            bearer: Secret::new("line-token".to_owned()),
+            bearer: authorization("line-token").unwrap(),
             serial: 1,
             bound: "uid".to_owned(),
         };

@@ -72,6 +72,10 @@ type Told = mpsc::Receiver<Option<serde_json::Value>>;
 /// Of a watch, whether it is by the label, and from where it goes on.
 type Begun = (bool, String);
 
+#[expect(
+    clippy::await_holding_invalid_type,
+    reason = "one watch at a time takes what is told"
+)]
 fn client(
     id: ObjectId,
     state: Arc<Mutex<State>>,

@@ -22,6 +22,23 @@ fn a_question_goes_with_the_look_before_it() {
     }
 }
 
+/// W43: what it met in a signature it goes on saying of a commit, also when the key has come since.
+#[test]
+fn one_that_refuses_a_signature_is_asked_to_verify_anew() {
+    let refusal = "Target revision abc in Git is not signed, but a signature is required";
+    for (message, how) in [(refusal, "hard"), ("app path does not exist", "normal")] {
+        let conditions = json!([{"type": "ComparisonError", "message": message}]);
+        let seen = says(&json!({ "conditions": conditions }));
+        assert_eq!(question(Some(&seen), SENT)[REFRESH], how, "{message}");
+        let trouble = Some(("ComparisonError".to_owned(), message.to_owned()));
+        let child = Child {
+            trouble,
+            ..Child::default()
+        };
+        assert_eq!(look(is_unsigned(&child)), how, "{message}");
+    }
+}
+
 /// By a clock that is behind a look from after the question is one from before it; that there was one is known all the same.
 #[test]
 fn another_look_than_the_one_before_the_question_answers_it() {

@@ -41,6 +41,10 @@ fn what_a_commit_took_away_in_a_gap_is_a_wish_and_a_burst_is_none() {
         moved: true,
         ..is_there(&same, &same)
     };
+    let holds = Owner {
+        holds: true,
+        ..is_there(&moving, &next)
+    };
     let lost = |cut| Owner {
         before: Some(&same),
         cut,
@@ -60,6 +64,7 @@ fn what_a_commit_took_away_in_a_gap_is_a_wish_and_a_burst_is_none() {
         ("it said so", None, is_there(&says, &same), true),
         ("known before the list", None, moved, true),
         ("known, and later", at(31), moved, false),
+        ("it lists it after its work", at(15), holds, false),
         ("it is gone", at(90), lost(false), true),
         ("it may be there", at(90), lost(true), false),
     ] {
@@ -117,6 +122,19 @@ impl Gap {
         self.listed.remove(&self.id);
     }
 
+    /// Its owner was at another revision meanwhile, and lists it still.
+    fn kept(&mut self) {
+        let fate = Fate {
+            holds: Some(Arc::new([self.id.clone()].into())),
+            ..fate(2, 20)
+        };
+        self.listed.insert(owner(), fate.clone());
+        // Of a release that goes, this is known by another list, which may be older.
+        let children = Arc::make_mut(&mut self.seen.children);
+        children.entry(owner()).or_default().fate = fate;
+        self.seen.moved.insert(owner(), start());
+    }
+
     fn orphaned(&mut self) {
         self.listed.remove(&owner());
     }
@@ -166,7 +184,7 @@ fn wished(kind: Kind, change: Change) -> bool {
 /// W44: taken for a wish, a burst is not stopped; taken for none, a commit costs the engine its rights.
 #[test]
 fn what_goes_by_a_list_is_a_wish_by_what_that_and_the_watch_before_tell_of_its_owner() {
-    let cases: [(&str, Change, bool); 8] = [
+    let cases: [(&str, Change, bool); 9] = [
         ("nothing new", |_| {}, false),
         ("gone, and nothing new", Gap::gone, false),
         (
@@ -176,6 +194,7 @@ fn what_goes_by_a_list_is_a_wish_by_what_that_and_the_watch_before_tell_of_its_o
             },
             true,
         ),
+        ("another revision that has it", Gap::kept, false),
         (
             "done a moment before",
             |g| {
@@ -217,7 +236,7 @@ fn what_goes_by_a_list_is_a_wish_by_what_that_and_the_watch_before_tell_of_its_o
 /// A root has a list of its own, and what brought an object of another kind is in another list, each of them older or newer.
 #[test]
 fn what_another_list_tells_of_the_owner_counts_as_far_as_it_is_in_order() {
-    let cases: [(&str, Kind, Change, bool); 6] = [
+    let cases: [(&str, Kind, Change, bool); 7] = [
         (
             "the root, and nothing new",
             Kind::Kustomization,
@@ -248,6 +267,12 @@ fn what_another_list_tells_of_the_owner_counts_as_far_as_it_is_in_order() {
         ),
         ("a release goes", Kind::HelmRelease, |_| {}, false),
         ("a release is gone", Kind::HelmRelease, Gap::gone, true),
+        (
+            "a release goes that was listed",
+            Kind::HelmRelease,
+            Gap::kept,
+            true,
+        ),
         (
             "a release goes, its owner was done a moment before",
             Kind::HelmRelease,

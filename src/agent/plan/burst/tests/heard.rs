@@ -130,7 +130,7 @@ fn a_deletion_goes_by_when_it_is_heard_unless_that_is_late() {
         seen.objects.insert(app(ROOT), Arc::new(observed(root)));
         for owner in [app("owner"), app(ROOT)] {
             seen.moved.insert(owner.clone(), ago(moved));
-            let is = takes_away(&seen, &owner, (Some(ago(began)), now));
+            let is = takes_away(&seen, &owner, &app("shop"), (Some(ago(began)), now));
             assert_eq!(is, wish, "{owner}: {moved}, done {done_at}, began {began}");
         }
     }
@@ -154,7 +154,11 @@ fn a_kustomization_that_is_not_known_is_gone_unless_not_all_are_known() {
             cut: cut.into_iter().collect(),
             ..Observed::default()
         };
-        assert_eq!(takes_away(&seen, &app("a"), (None, now)), wish, "{cut:?}");
+        assert_eq!(
+            takes_away(&seen, &app("a"), &app("shop"), (None, now)),
+            wish,
+            "{cut:?}"
+        );
     }
 }
 
@@ -312,4 +316,46 @@ fn a_list_says_whose_wish_an_end_is() {
         let counted: BTreeMap<ObjectId, OffsetDateTime> = counted.collect();
         assert_eq!(*seen.deletions, counted, "{fate:?}");
     }
+}
+
+/// W11: a release may be of a Kustomization's, too; nothing else of its inventory counts, and so many at most are kept.
+#[test]
+fn a_kustomization_holds_the_sync_objects_that_it_lists_once_it_is_done() {
+    let listed = [
+        "apps_a_kustomize.toolkit.fluxcd.io_Kustomization",
+        "apps_b_helm.toolkit.fluxcd.io_HelmRelease",
+        "apps_c_apps_Deployment",
+        "apps_d_helm.example.org_HelmRelease",
+        "junk",
+    ];
+    let both = [app("a"), ObjectId::new(Kind::HelmRelease, "apps", "b")];
+    let held = |kind: Kind, live: &Value| {
+        let live: DynamicObject = serde_json::from_value(live.clone()).unwrap();
+        let by_watch = Fate::of(ROOT, kind, &live).holds;
+        let root = project::object(kind, live);
+        let by_root = [app("a"), app("b"), both[1].clone()].map(|id| lists(&root, &id));
+        (by_watch.map(|all| (*all).clone()), by_root)
+    };
+    let mut rests = live("a", ROOT);
+    let entries = listed.map(|id| json!({"id": id, "v": "v1"}));
+    rests["status"]["inventory"] = json!({"entries": entries});
+    let all = Some(BTreeSet::from(both.clone()));
+    assert_eq!(
+        held(Kind::Kustomization, &rests),
+        (all, [true, false, true])
+    );
+    let mut works = rests.clone();
+    works["metadata"]["generation"] = json!(2);
+    works["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+    assert_eq!(held(Kind::Kustomization, &works), (None, [false; 3]));
+    assert_eq!(
+        held(Kind::Kustomization, &live("a", ROOT)),
+        (None, [false; 3])
+    );
+    assert_eq!(held(Kind::HelmRelease, &rests).0, None);
+    let many = (0..=MAX_LISTED).map(|n| format!("apps_x{n}_{}", &listed[0]["apps_a_".len()..]));
+    let many: Vec<Value> = many.map(|id| json!({"id": id})).collect();
+    rests["status"]["inventory"] = json!({"entries": many});
+    let kept = held(Kind::Kustomization, &rests).0;
+    assert_eq!(kept.map(|all| all.len()), Some(MAX_LISTED));
 }

@@ -4,6 +4,8 @@ use super::*;
 use crate::agent::plan::{MAINTENANCE, Mode};
 use crate::clock::rfc3339;
 
+const GROUP: &str = "kustomize.toolkit.fluxcd.io";
+
 /// What a commit, or the end of the one Kustomization that brought them, takes away is a wish.
 #[test]
 fn what_the_kustomization_that_brought_them_takes_away_is_left_to_it() {
@@ -58,6 +60,48 @@ fn what_the_kustomization_that_brought_them_takes_away_is_left_to_it() {
     }
     by_its_commit.look();
     assert!(end(&mut by_its_commit, "parent"));
+}
+
+/// What a commit takes away its Kustomization lists no more when it is done with it. What it lists still, somebody else deletes, also a
+/// moment after a commit, or after the root was made again with its CRD.
+#[test]
+fn what_is_listed_after_the_work_is_no_wish_of_it() {
+    let entries = |names: &[&str]| {
+        let entry =
+            |name: &&str| json!({"id": format!("apps_{name}_{GROUP}_Kustomization"), "v": "v1"});
+        json!({"entries": names.iter().map(entry).collect::<Vec<_>>()})
+    };
+    let begin = |owner: &str, status: &Value| {
+        let mut place = Place::new();
+        for name in ["a", "b", "c"] {
+            place.hear(name, Some(live(name, owner)));
+        }
+        let mut parent = live("parent", ROOT);
+        parent["status"] = status.clone();
+        place.hear("parent", Some(parent));
+        place.root(status);
+        moved(&mut place.seen, &app(owner), place.cluster.now);
+        place
+    };
+    let quiet = live("x", ROOT)["status"].clone();
+    for (what, inventory, rests, guarded) in [
+        ("none", json!(null), true, false),
+        ("all left it", entries(&["d"]), true, false),
+        ("two left it", entries(&["a"]), true, false),
+        ("all in it", entries(&["a", "b", "c"]), true, true),
+        ("at work again", entries(&["a", "b", "c"]), false, false),
+    ] {
+        let mut status = if rests { quiet.clone() } else { applying() };
+        status["inventory"] = inventory;
+        for owner in [ROOT, "parent"] {
+            let mut place = begin(owner, &status);
+            for name in ["a", "b", "c"] {
+                place.delete(name, owner);
+            }
+            let expected: &[&str] = if guarded { &GUARDED } else { &[] };
+            assert_eq!(place.actions(), expected, "{what}, {owner}");
+        }
+    }
 }
 
 /// What a burst deleted comes back; that a commit takes it away afterwards is another deletion.

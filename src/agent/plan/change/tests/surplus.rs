@@ -1,8 +1,11 @@
 //! What goes once a change is over, and in which order.
 
 use super::*;
+use crate::agent::engine::argocd::APPLICATIONSETS;
 use crate::agent::engine::flux::HELM;
-use crate::agent::plan::tests::{Cluster, flux, install_with};
+use crate::agent::plan::tests::{
+    Cluster, argocd, desired_with, flux, install_for, install_of, install_with,
+};
 
 #[test]
 fn what_no_bundle_that_stays_has_goes_in_reverse_but_no_crd_and_no_namespace() {
@@ -59,6 +62,25 @@ fn what_helm_controller_is_asked_with_goes_before_it_where_the_install_has_it_no
     assert_eq!(left(&with, &with), [""; 0]);
     // Left there by an agent that did not take it away.
     assert_eq!(left(&without, &without), [probe]);
+}
+
+/// The same of what Argo CD's applicationset-controller is asked with.
+#[test]
+fn what_the_applicationset_controller_is_asked_with_goes_with_it() {
+    let without = install_of(EngineKind::Argocd);
+    let mut objects = argocd();
+    objects.push((Kind::Deployment, APPLICATIONSETS));
+    let with = install_for(&desired_with(EngineKind::Argocd, objects));
+    let left = |from: &Install, to: &Install| {
+        let mut gone = change(1, 2, false);
+        gone.objects = all_places([&from.bundle, &to.bundle], &[], None);
+        let left = surplus(&gone, to);
+        left.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let probe = "ApplicationSet argocd/linesman-probe";
+    let controller = "Deployment argocd/argocd-applicationset-controller";
+    assert_eq!(left(&with, &without), [probe, controller]);
+    assert_eq!(left(&with, &with), [""; 0]);
 }
 
 #[test]

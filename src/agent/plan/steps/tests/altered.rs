@@ -23,26 +23,28 @@ fn a_controller_that_stands_still_is_started_as_it_is() {
 #[test]
 fn the_whole_spec_of_a_guard_policy_that_somebody_changed_is_put_back() {
     let cluster = Cluster::working();
-    for (kind, evidence, action) in [
+    for (kind, path, action) in [
         (
             Kind::ValidatingAdmissionPolicyBinding,
-            "differs at /spec/validationActions/0",
+            "/spec/validationActions/0",
             Action::Replace,
         ),
         (
             Kind::ValidatingAdmissionPolicy,
-            "differs at /spec/matchConditions",
+            "/spec/matchConditions",
             Action::Replace,
         ),
         (
             Kind::ValidatingAdmissionPolicy,
-            "differs at /metadata/labels",
+            "/metadata/labels",
             Action::Apply,
         ),
     ] {
         let id = ObjectId::new(kind, "", "linesman-guard");
-        let taken = taken(&cluster, Class::ObjectAltered, &id, evidence);
-        assert_eq!(taken, [(action, id)], "{evidence}");
+        let text = "has another /spec";
+        let finding = Finding::new(Class::ObjectAltered, &id, text).at(vec![path.to_owned()]);
+        let taken = taken_against(&cluster, finding);
+        assert_eq!(taken, [(action, id)], "{path}");
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::plan::MAINTENANCE;
+use crate::agent::plan::state::Child;
 use crate::agent::plan::tests::Cluster;
 
 /// Found a moment after the heal opened, they come with its next word; its end says which commit is in force.
@@ -69,6 +70,101 @@ fn a_fault_counts_after_its_debounce_and_is_reported_until_it_is_gone() {
         (closed[0].result, closed[0].next.as_str()),
         (HealResult::Reported, "")
     );
+}
+
+/// F39, F41: while its source was away a Kustomization whose commit was still refused was told to be over, and the same fault began anew.
+#[test]
+fn a_fault_of_the_catalog_ends_when_its_object_is_ready_or_came_further() {
+    let id = ObjectId::new(Kind::Kustomization, "apps", "shop");
+    let missing = "Source artifact not found, retrying in 30s";
+    let away = "failed to download archive: connection refused";
+    for (class, reason, words, over) in [
+        (Class::ApplyFailed, "DependencyNotReady", "x", 0),
+        (Class::ApplyFailed, "ArtifactFailed", missing, 0),
+        (Class::ApplyFailed, "ArtifactFailed", away, 0),
+        (Class::ApplyFailed, "BuildFailed", "x", 0),
+        (Class::ApplyFailed, "HealthCheckFailed", "x", 1),
+        (Class::ApplyFailed, "", "", 1),
+        (Class::BuildFailed, "DependencyNotReady", "x", 0),
+        (Class::BuildFailed, "ArtifactFailed", away, 0),
+        (Class::BuildFailed, "ReconciliationFailed", "x", 1),
+        (Class::DependencyNotReady, "ReconciliationFailed", "x", 1),
+    ] {
+        let (mut records, mut history) = adopted();
+        let fault = [(class, id.clone())];
+        round(&mut records, &mut history, 0, &fault, None);
+        let opened = round(&mut records, &mut history, 60, &fault, None);
+        assert_eq!(opened.len(), 1, "{class}");
+        let child = Child {
+            trouble: (!reason.is_empty()).then(|| (reason.to_owned(), words.to_owned())),
+            ..Child::default()
+        };
+        let says = Observed {
+            children: Arc::new(BTreeMap::from([(id.clone(), child)])),
+            ..Observed::default()
+        };
+        // Where others are broken, what only waits is not named.
+        let plan = Plan {
+            findings: Vec::new(),
+            steps: Vec::new(),
+            next_look: at(120),
+            exhausted: Vec::new(),
+            mode: Mode::Act,
+        };
+        history.saw(at(90), &plan);
+        let mut ended = |seconds, observed: &Observed| {
+            let moment = moment(at(seconds), &plan, &history, observed);
+            records.update(&moment, || "id".to_owned()).len()
+        };
+        let case = format!("{class}, then {reason}: {words}");
+        assert_eq!(ended(90, &says), over, "{case}");
+        assert_eq!(ended(91, &Observed::default()), 1 - over, "{case}: gone");
+    }
+}
+
+/// F1: with the Git host away a heal lasted a minute that was over after two seconds, and said nothing of why.
+#[test]
+fn a_controller_that_is_there_again_is_on_record_with_what_its_proof_waits_for() {
+    let (mut records, mut history) = adopted();
+    let fault = [(Class::ObjectMissing, deployment())];
+    round(&mut records, &mut history, 0, &fault, None);
+    records.acted(at(1), &step(fault[0].0, &fault[0].1), &Outcome::Done);
+    let source = ObjectId::new(Kind::GitRepository, "flux-system", "flux-system");
+    let away = Finding::new(Class::GitUnreachable, &source, "connection refused");
+    let plan = Plan {
+        findings: vec![away],
+        steps: Vec::new(),
+        next_look: at(60),
+        exhausted: Vec::new(),
+        mode: Mode::Act,
+    };
+    let observed = Cluster::working().observed();
+    let mut steps = |seconds, proven: Option<i64>| {
+        let moment = Moment {
+            proven: proven.map(at),
+            ..moment(at(seconds), &plan, &history, &observed)
+        };
+        let told = records.update(&moment, || "id".to_owned());
+        let closed = told.into_iter().next().map(|heal| heal.steps);
+        closed.unwrap_or_else(|| records.kept()[0].record.steps.clone())
+    };
+    assert_eq!(steps(2, None).len(), 1);
+    assert_eq!(steps(11, None).len(), 1);
+    let waits = HealStep {
+        action: "waits".to_owned(),
+        object: deployment().to_string(),
+        at: rfc3339(at(2)),
+        outcome: format!(
+            "available again; that the engine works is not proven yet: {source} connection refused"
+        ),
+    };
+    for (seconds, proven) in [(12, None), (30, None), (60, Some(50))] {
+        assert_eq!(
+            steps(seconds, proven)[1..],
+            *std::slice::from_ref(&waits),
+            "{seconds} s"
+        );
+    }
 }
 
 /// F29: a suspended root is on record, with the next action, until it is resumed.

@@ -99,7 +99,7 @@ async fn what_cannot_be_put_on_record_is_brought_back_all_the_same() {
         assert_eq!(outcome, Outcome::Done, "{silent}");
         assert!(begin.elapsed() < PATIENCE + LAST, "{:?}", begin.elapsed());
         let server = server.lock().unwrap();
-        assert_eq!(server.made, std::slice::from_ref(&lost.object));
+        assert_eq!(server.made, std::slice::from_ref(&*lost.object));
         assert_eq!(server.writes, tries);
         assert_eq!(watchdog.history.saved, BTreeMap::new());
         // There is no record any more to be written.

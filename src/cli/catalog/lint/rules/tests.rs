@@ -183,6 +183,28 @@ fn an_application_names_a_repository_and_a_path_that_is_there() {
     );
 }
 
+/// What the API server would refuse at sight; a patch is applied to what it is laid over.
+#[test]
+fn a_name_that_is_none_is_found_and_one_of_a_patch_is_not() {
+    let bad = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: BAD_Name}\ndata: [1]\n";
+    let found = messages(&[
+        ("clusters/eu1/map.yaml", bad),
+        (
+            "apps/web/kustomization.yaml",
+            "resources: [web.yaml]\npatches: [{path: patch.yaml}]\n",
+        ),
+        ("apps/web/web.yaml", MAP),
+        ("apps/web/patch.yaml", bad),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "clusters/eu1/map.yaml: ConfigMap BAD_Name: data is no map",
+            "clusters/eu1/map.yaml: ConfigMap BAD_Name: no API server takes metadata.name 'BAD_Name'",
+        ]
+    );
+}
+
 /// W27: what the hub writes of a cluster's agent is in order, with either engine.
 #[test]
 fn a_copy_of_the_agent_has_no_findings() {

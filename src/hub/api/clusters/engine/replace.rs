@@ -7,7 +7,7 @@ use crate::hub::git::Files;
 use crate::hub::store::{Cluster, Details};
 use crate::hub::{Hub, git};
 use crate::wire::api::{EngineKind, EngineRequest};
-use crate::wire::report::{ENGINE_IN_FORCE, Facts, PATHS_IN_FORCE, REPLACES_ENGINES};
+use crate::wire::report::{ENGINE_IN_FORCE, Facts, PATHS_IN_FORCE, REPLACES_ENGINES, VERIFIES};
 
 /// An agent of before would run both engines at once.
 pub(super) fn knows_how(cluster: &Cluster, details: &Details) -> Result<(), Problem> {
@@ -33,9 +33,13 @@ pub(super) async fn path(
 ) -> Result<String, Problem> {
     let engine = asked.engine;
     // What Flux refuses to apply unsigned, Argo CD would apply.
-    if engine == EngineKind::Argocd && !hub.store.signers().await?.is_empty() {
-        let text = "the catalog has signers, and Linesman sets up no verification in Argo CD";
-        let next = "keep Flux, or drop the signers first: linesman catalog signer --help";
+    let verifies = engine != EngineKind::Argocd || details.facts.contains_key(VERIFIES);
+    if !verifies && !hub.store.signers().await?.is_empty() {
+        let text = format!(
+            "the catalog has signers, and the agent of cluster {} has not said that it has Argo CD verify",
+            cluster.name
+        );
+        let next = "upgrade the agent ('linesman cluster upgrade'), keep Flux, or drop the signers first: linesman catalog signer --help";
         return Err(Problem::new(Slug::OtherEngine, text, next));
     }
     let named = asked.path.as_deref().map(checked).transpose()?;

@@ -133,13 +133,13 @@ pub(super) const ALL: &[Operation] = &[
     operation(
         ("get", "/v1/clusters/{name}/heals"),
         User,
-        "The heals of one cluster, newest first; with ?open=true those that are not over",
+        "The heals of one cluster, newest first; with ?open=true those that are not over, with ?since= and ?until= those that began then",
         ("", "[]HealView"),
     ),
     operation(
         ("get", "/v1/heals"),
         User,
-        "Heals, newest first; with ?open=true those that are not over",
+        "Heals, newest first; with ?open=true those that are not over, with ?since= and ?until= those that began then",
         ("", "[]HealView"),
     ),
     operation(

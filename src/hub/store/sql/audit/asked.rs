@@ -2,11 +2,15 @@
 
 use super::super::{Connection, Database, Db, db, in_time};
 use super::Row;
-use crate::hub::store::{AuditPage, AuditQuery, AuditRow, LOOKED_AT, OfAction, Result};
+use crate::hub::store::{
+    AuditPage, AuditQuery, AuditRow, AuditWrites, LOOKED_AT, OfAction, Result,
+};
 
 const READ: &str = "read the audit chain";
 /// Records since some time that are looked at to find the first of them.
 const LATELY: i64 = 65_536;
+/// By so many milliseconds the clocks of replicas may differ: numbers of one time begin and end so much beside it.
+const ASTRAY: i64 = 60_000;
 
 /// Where the records begin that are not older than some time.
 enum Since {
@@ -274,7 +278,33 @@ impl Database {
         })
     }
 
-    /// The same for the hub itself, which waits for no reader of the record; by number only.
+    pub async fn audit_writes(&self, of: &AuditWrites) -> Result<Vec<AuditRow>> {
+        // The index of times says where to look, and that of the cluster at what: of the others there may be many.
+        const WRITES: &str = "SELECT * FROM (SELECT * FROM audit WHERE cluster = $1
+               AND seq >= (SELECT min(seq) FROM (SELECT seq FROM audit WHERE at >= $2 AND at < $3 ORDER BY at LIMIT $4) AS early)
+               AND seq <= (SELECT max(seq) FROM (SELECT seq FROM audit WHERE at >= $2 AND at < $3 ORDER BY at DESC LIMIT $4) AS late)
+               ORDER BY seq DESC LIMIT $4) AS lately
+             WHERE at >= $5 AND at < $6 AND stage = 'close' AND verdict = 'allow' AND code BETWEEN 200 AND 299
+               AND (action = 'kube.deletecollection'
+                 OR (action IN ('kube.create', 'kube.update', 'kube.patch', 'kube.delete') AND target LIKE $7))
+             ORDER BY at DESC, seq DESC LIMIT 500";
+        let mut reader = self.audit_reader(READ).await?;
+        let rows: Vec<Row> = sqlx::query_as(WRITES)
+            .bind(&of.cluster)
+            .bind(of.since.saturating_sub(ASTRAY))
+            .bind(of.until.saturating_add(ASTRAY))
+            .bind(LOOKED_AT)
+            .bind(of.since)
+            .bind(of.until)
+            // A pattern may find more than the name.
+            .bind(format!("%/{}%", of.name))
+            .fetch_all(reader.connection())
+            .await
+            .map_err(in_time(READ))?;
+        rows.into_iter().map(Row::row).collect()
+    }
+
+    /// A query for the hub itself, which waits for no reader of the record; by number only.
     async fn audit_rows(&self, query: &AuditQuery) -> Result<Vec<AuditRow>> {
         let rows: Vec<Row> = Self::audit_select(query)
             .build_query_as()

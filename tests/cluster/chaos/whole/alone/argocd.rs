@@ -1,14 +1,17 @@
-//! W30: the same with Argo CD. It verifies no signature (W43), with the hub there or not.
+//! W30: the same with Argo CD.
 
 use super::super::again::fifty_times;
 use super::super::rejected::named_and_mended;
 use super::alone;
-use crate::argocd::redis_hangs;
+use crate::argocd::{fix_is_applied, redis_hangs, stands_still};
 use crate::blocked::{named_and_left, stateful_named_and_left};
 use crate::cascade::{goes_on, goes_on_a_day_later, nothing_is_pruned};
 use crate::guard::migrated;
+use crate::healing::told_of_and_mended;
+use crate::signers::refused_without_the_hub;
 use crate::stuck::comes_back;
 use crate::support::world;
+use crate::windows::{outlasts_its_window, owners_window_holds};
 
 /// W10
 #[test]
@@ -70,4 +73,46 @@ fn a_redis_that_hangs_is_restarted_without_the_hub() {
 #[ignore = "takes minutes: make chaos"]
 fn an_object_of_argo_cd_deleted_fifty_times_comes_back_without_the_hub() {
     alone(&mut world::adopted_argocd(), fifty_times);
+}
+
+/// W43
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_unsigned_head_is_refused_by_argo_cd_without_the_hub() {
+    refused_without_the_hub(&mut world::adopted_argocd());
+}
+
+/// W24: the window that the Namespace's annotation opens, and the owner's.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn windows_over_argo_cd_are_kept_without_the_hub() {
+    alone(&mut world::adopted_argocd(), |world| {
+        outlasts_its_window(world);
+        owners_window_holds(world);
+    });
+}
+
+/// W37
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_fix_is_applied_although_the_broken_commit_is_still_tried_without_the_hub() {
+    alone(&mut world::adopted_argocd(), |world| {
+        fix_is_applied(world, "fixed-alone");
+    });
+}
+
+/// W46
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn what_somebody_spoilt_of_the_records_is_told_of_beside_argo_cd_without_the_hub() {
+    alone(&mut world::adopted_argocd(), told_of_and_mended);
+}
+
+/// F54
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn an_operation_that_stands_still_is_ended_without_the_hub() {
+    alone(&mut world::adopted_argocd(), |world| {
+        stands_still(world, "unstuck-alone");
+    });
 }

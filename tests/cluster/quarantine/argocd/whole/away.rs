@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use super::super::super::is_of_commit;
 use super::super::catalog::Catalog;
 use super::super::{
-    SERVER, WORKLOADS, a_good_commit, a_server_whose_image_is_missing, an_engine_that_is_removed,
-    another_version_and_back,
+    SERVER, WORKLOADS, a_good_commit, a_held_object_deleted_and_removed_from_git,
+    a_server_whose_image_is_missing, an_engine_that_is_removed, another_version_and_back, image_of,
 };
-use super::{breaks, commits_in_turn, held_and_given_back};
+use super::{breaks, commits_in_turn, held_and_given_back, told_afterwards};
 use crate::healing::{LIMIT, on_record, settle, since};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::CONTROLLER;
 use crate::support::world::{self, ARGOCD, CLUSTER, World};
-use crate::support::{figure, seconds, shown, until};
+use crate::support::{at_first_sight, figure, seconds, shown, until};
 
 /// W17, W18, W19, W20, W22, W25, and the records once the hub is back: each names its commit.
 #[test]
@@ -50,6 +50,50 @@ fn commits_that_break_argo_cd_are_held_back_without_the_hub() {
     all_is_given_back(&catalog);
     catalog.give_up();
     settle(&world);
+}
+
+/// W38: what is held is deleted, then no longer in Git and deleted again, and then in Git once more, mended. The record names the commit
+/// once the hub is back.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn a_held_object_is_never_pruned_nor_as_git_has_it_without_the_hub() {
+    let mut world = world::adopted_argocd();
+    settle(&world);
+    let server = deployment(ARGOCD, SERVER);
+    let mut catalog = Catalog::managing(&mut world, &WORKLOADS, &[CONTROLLER, &server]);
+    told_afterwards(&mut catalog, |catalog| {
+        catalog.probation_is_over(&[CONTROLLER, &server]);
+        let bad = a_server_whose_image_is_missing(catalog);
+        a_held_object_deleted_and_removed_from_git(catalog);
+        restored_and_mended(catalog);
+        vec![bad]
+    });
+    catalog.told("False");
+    catalog.give_up();
+    settle(&world);
+}
+
+/// As the object is now, it stays until it is the catalog's again.
+fn restored_and_mended(catalog: &Catalog) {
+    let (world, server) = (&*catalog.world, deployment(ARGOCD, SERVER));
+    let uid = world.uid(&server).unwrap();
+    catalog.push(&catalog.good, "restored");
+    let ((), took) = at_first_sight("it is given back", seconds(300), || {
+        let live = world.api.get(&server).expect("it was pruned");
+        assert_eq!(live["metadata"]["uid"], uid, "it was pruned");
+        assert!(!image_of(&live).contains("missing-"), "{live}");
+        let over = !catalog.is_held(&server)
+            && catalog.is_unshielded()
+            && catalog.delivered() == json!("restored");
+        over.then_some(()).ok_or("it is not")
+    });
+    figure(
+        "W38",
+        &world.case("held object in Git again, mended → given back, never pruned"),
+        "≤ 300 s",
+        shown(took),
+    );
+    world.function(seconds(LIMIT));
 }
 
 /// Where in the list the heal is that is of that commit.
