@@ -24,6 +24,7 @@ pub mod patience;
 pub mod postgres;
 pub mod records;
 pub mod sqlite;
+mod terms;
 mod together;
 
 pub use bell::Bell;
@@ -55,45 +56,6 @@ pub type TroubleKey = (ClusterName, String);
 pub enum Store {
     Sqlite(sqlite::Sqlite),
     Postgres(postgres::Postgres),
-}
-
-impl Store {
-    /// Audit rows outlive from now on what this says, once their call returned.
-    #[must_use]
-    pub fn audit_survives(self, what: Durability) -> Self {
-        match (what, self) {
-            (Durability::Crash, store) => store,
-            (Durability::Fsync, Self::Sqlite(store)) => Self::Sqlite(store.syncing_audit()),
-            (Durability::Fsync, Self::Postgres(store)) => Self::Postgres(store.syncing_audit()),
-        }
-    }
-
-    /// Whether audit rows that are stored may be gone while this process runs: a server crashes by itself, and a standby may have less.
-    pub fn may_lose_audit(&self) -> bool {
-        matches!(self, Self::Postgres(_))
-    }
-
-    /// Since when the database's server is away, where that is known and said.
-    pub fn away(&self) -> Option<String> {
-        match self {
-            Self::Sqlite(_) => None,
-            Self::Postgres(store) => store.away.since(),
-        }
-    }
-
-    /// Whether whoever fails by the database has nothing to say that is not said.
-    pub fn is_away(&self) -> bool {
-        self.away().is_some()
-    }
-
-    /// Tokens of an identity provider's users make admins for so long after it vouched for them last; None = to their own end.
-    #[must_use]
-    pub fn vouched_within(self, within: Option<time::Duration>) -> Self {
-        match self {
-            Self::Sqlite(store) => Self::Sqlite(store.vouched_within(within)),
-            Self::Postgres(store) => Self::Postgres(store.vouched_within(within)),
-        }
-    }
 }
 
 /// One line a method: the contract, and the hand-over to the database.
@@ -452,14 +414,4 @@ contract! {
     noted(&self, what: Noted) -> Option<String>;
     /// The numbers of the assignments of those of these clusters that live.
     revisions(&self, clusters: Vec<String>) -> Vec<(String, u64)>;
-}
-
-impl Store {
-    /// What may have changed of users, tokens, sessions, grants and the clusters that there are.
-    pub fn access(&self) -> &AccessChanges {
-        match self {
-            Self::Sqlite(store) => &store.access,
-            Self::Postgres(store) => &store.access,
-        }
-    }
 }

@@ -1,8 +1,6 @@
 //! Where a commit's version of an object of the engine shows that it does harm. Until then it is an upgrade, and
 //! nobody's business but Git's.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
@@ -20,6 +18,9 @@ use crate::agent::plan::health::{pod_fault, pods_of, works};
 use crate::agent::plan::state::{History, Object, Observed};
 use crate::agent::plan::{argocd, health, latent, undecodable, witness};
 use crate::bundle::{Kind, ObjectId};
+use changed::{can_matter, takes};
+
+mod changed;
 
 /// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits (a Deployment's
 /// `progressDeadlineSeconds` is 600 where nobody says more).
@@ -265,101 +266,6 @@ fn disturbs(id: &ObjectId, class: Class, text: &str) -> bool {
 fn lacks_rights(text: &str) -> bool {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     says(&OF_RIGHTS) || barred::class(text).is_none() && !says(&OF_ADMISSION)
-}
-
-/// Whether as much of it is another thing than it was as can be why a controller does not get on. Each version of the engine has labels
-/// of its own, by which no policy and no Service goes. What only one of both says of a policy counts: as it is, it may let less through.
-fn can_matter(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
-    let both = install.wanted.get(id).zip(observed.objects.get(id));
-    both.is_none_or(|(wanted, live)| {
-        let (before, now) = (&*wanted.expect, &live.fields);
-        match id.kind {
-            Kind::Service => differs(before, now, "/spec"),
-            Kind::NetworkPolicy => differs(before, now, "/spec") || differs(now, before, "/spec"),
-            Kind::Namespace
-            | Kind::CustomResourceDefinition
-            | Kind::ClusterRole
-            | Kind::ServiceAccount
-            | Kind::ClusterRoleBinding
-            | Kind::Role
-            | Kind::RoleBinding
-            | Kind::ResourceQuota
-            | Kind::ConfigMap
-            | Kind::Secret
-            | Kind::Deployment
-            | Kind::StatefulSet
-            | Kind::GitRepository
-            | Kind::HelmRepository
-            | Kind::OciRepository
-            | Kind::Bucket
-            | Kind::HelmChart
-            | Kind::Kustomization
-            | Kind::HelmRelease
-            | Kind::AppProject
-            | Kind::Application
-            | Kind::ApplicationSet
-            | Kind::Receiver
-            | Kind::ImageRepository
-            | Kind::ImageUpdateAutomation
-            | Kind::ValidatingAdmissionPolicy
-            | Kind::ValidatingAdmissionPolicyBinding => true,
-        }
-    })
-}
-
-/// Whether a controller has less by it than before, so that it waits in vain: a binding no longer gives what it gave to all to whom it
-/// gave it, or who reaches whom is another thing now.
-fn takes(install: &Install, observed: &Observed, id: &ObjectId) -> bool {
-    let takes = |is: fn(&Value, &Value) -> bool| {
-        let both = install.wanted.get(id).zip(observed.objects.get(id));
-        both.is_none_or(|(wanted, live)| is(&wanted.expect, &live.fields))
-    };
-    match id.kind {
-        Kind::ClusterRoleBinding | Kind::RoleBinding => takes(|before, now| {
-            differs(before, now, "/roleRef") || !subjects(before).is_subset(&subjects(now))
-        }),
-        Kind::NetworkPolicy | Kind::Service => takes(|before, now| differs(before, now, "/spec")),
-        Kind::Namespace
-        | Kind::CustomResourceDefinition
-        | Kind::ClusterRole
-        | Kind::ServiceAccount
-        | Kind::Role
-        | Kind::ResourceQuota
-        | Kind::ConfigMap
-        | Kind::Secret
-        | Kind::Deployment
-        | Kind::StatefulSet
-        | Kind::GitRepository
-        | Kind::HelmRepository
-        | Kind::OciRepository
-        | Kind::Bucket
-        | Kind::HelmChart
-        | Kind::Kustomization
-        | Kind::HelmRelease
-        | Kind::AppProject
-        | Kind::Application
-        | Kind::ApplicationSet
-        | Kind::Receiver
-        | Kind::ImageRepository
-        | Kind::ImageUpdateAutomation
-        | Kind::ValidatingAdmissionPolicy
-        | Kind::ValidatingAdmissionPolicyBinding => false,
-    }
-}
-
-fn differs(before: &Value, now: &Value, part: &str) -> bool {
-    let mut paths = drift(before, now).into_iter();
-    paths.any(|path| path.starts_with(part))
-}
-
-/// Whom a binding names: kind, namespace and name.
-fn subjects(binding: &Value) -> BTreeSet<[&str; 3]> {
-    let all = binding.get("subjects").and_then(Value::as_array);
-    let named = all.into_iter().flatten().map(|subject| {
-        let text = |name| subject.get(name).and_then(Value::as_str);
-        ["kind", "namespace", "name"].map(|name| text(name).unwrap_or_default())
-    });
-    named.collect()
 }
 
 /// Whether it can be why a controller that runs does not answer.

@@ -9,6 +9,7 @@ use crate::agent::plan::state::Child;
 use crate::agent::plan::tests::Cluster;
 
 mod argocd;
+mod lasts;
 
 fn says(cluster: &mut Cluster, status: &str, reason: &str) {
     let root = cluster.install.sync.clone();
@@ -105,91 +106,12 @@ fn a_fault_of_a_root_goes_on_however_long_ago_it_was_seen_to_say_so() {
     }
 }
 
-#[test]
-fn what_a_root_said_is_over_when_it_says_something_else_or_tries_for_long() {
-    for (status, reason, later, expected) in [
-        ("True", "ReconciliationSucceeded", 1_000, None),
-        (
-            "False",
-            "HealthCheckFailed",
-            1_000,
-            Some(Class::HealthCheckFailed),
-        ),
-        ("Unknown", "Progressing", 59_999, Some(Class::BuildFailed)),
-        ("Unknown", "Progressing", 60_000, None),
-    ] {
-        let mut cluster = Cluster::working();
-        says(&mut cluster, "False", "BuildFailed");
-        found(&mut cluster, 0);
-        says(&mut cluster, status, reason);
-        found(&mut cluster, 30_000);
-        let classes = found(&mut cluster, later).into_iter().map(|f| f.0);
-        assert_eq!(
-            classes.collect::<Vec<_>>(),
-            Vec::from_iter(expected),
-            "{status} {later}"
-        );
-    }
-}
-
-/// A clock that is set ahead ends no try.
-#[test]
-fn a_try_is_as_long_as_it_is_whatever_the_clock_says() {
-    let mut cluster = Cluster::working();
-    let fault = vec![(Class::BuildFailed, "BuildFailed: its words".to_owned())];
-    says(&mut cluster, "False", "BuildFailed");
-    found(&mut cluster, 0);
-    says(&mut cluster, "Unknown", "Progressing");
-    assert_eq!(found(&mut cluster, 1_000), fault);
-    cluster.history.set_by(Duration::hours(1));
-    assert_eq!(found(&mut cluster, 3_600_000 + 59_999), fault);
-    assert_eq!(found(&mut cluster, 1), []);
-}
-
 /// Nothing is known of what it said before the agent came.
 #[test]
 fn a_root_that_tries_when_it_is_seen_first_has_no_fault() {
     let mut cluster = Cluster::working();
     says(&mut cluster, "Unknown", "Progressing");
     assert_eq!(found(&mut cluster, 0), []);
-}
-
-/// F38, F39, F40: from when a try is seen to begin to when what was found before is over, while nothing else is said.
-#[test]
-fn a_fault_is_over_when_a_try_has_come_further_or_takes_too_long() {
-    // Two timeouts of 5 min, and half a minute.
-    let whole = 630_000;
-    for (reason, words, lasts) in [
-        ("HealthCheckFailed", "Fetching manifests", whole),
-        ("HealthCheckFailed", "Detecting drift", whole),
-        ("HealthCheckFailed", "Running health checks", whole),
-        ("HealthCheckFailed", "Other words", whole),
-        ("HealthCheckCanceled", "Running health checks", 50_000),
-        ("ReconciliationFailed", "Building manifests", whole),
-        ("ReconciliationFailed", "Detecting drift", whole),
-        ("ReconciliationFailed", "Running health checks", 0),
-        ("PruneFailed", "Running health checks", 0),
-        ("BuildFailed", "Fetching manifests", whole),
-        ("BuildFailed", "Building manifests", whole),
-        ("BuildFailed", "Detecting drift", 0),
-        ("BuildFailed", "Other words", 60_000),
-        ("DependencyNotReady", "Fetching manifests", 0),
-    ] {
-        let case = format!("{reason}, {words}");
-        let mut cluster = Cluster::working();
-        says(&mut cluster, "False", reason);
-        let fault = found(&mut cluster, 0);
-        assert_eq!(fault.len(), 1, "{case}");
-        tries_at(&mut cluster, words);
-        let first = found(&mut cluster, 1_000);
-        if lasts == 0 {
-            assert_eq!(first, [], "{case}");
-            continue;
-        }
-        assert_eq!(first, fault, "{case}");
-        assert_eq!(found(&mut cluster, lasts - 1), fault, "{case}");
-        assert_eq!(found(&mut cluster, 1), [], "{case}");
-    }
 }
 
 /// F39: while its source is away for a moment a root says nothing of the catalog, and what it said before was over.
@@ -312,23 +234,6 @@ fn a_fault_for_which_others_are_named_is_not_over() {
     assert!(!is_hidden(&observed, &named(8), &ready), "it came further");
 }
 
-#[test]
-fn a_try_of_a_root_whose_times_cannot_be_read_lasts_a_minute() {
-    let mut cluster = Cluster::working();
-    says(&mut cluster, "False", "HealthCheckFailed");
-    found(&mut cluster, 0);
-    tries_at(&mut cluster, "Running health checks");
-    let root = cluster.install.sync.clone();
-    let live = cluster.objects.get_mut(&root).unwrap();
-    live.fields["spec"]["timeout"] = json!("soon");
-    live.fields["spec"]["interval"] = json!("soon");
-    let fails = |later| {
-        let all = found(&mut cluster, later);
-        all.iter().any(|f| f.0 == Class::HealthCheckFailed)
-    };
-    assert_eq!([0, 59_999, 1].map(fails), [true, true, false]);
-}
-
 fn says_so(cluster: &mut Cluster, reason: &str, words: &str) {
     says(cluster, "False", reason);
     let root = cluster.install.sync.clone();
@@ -395,36 +300,6 @@ fn a_check_that_the_next_try_cancels_is_no_other_fault() {
     tries_at(&mut cluster, "Running health checks");
     assert_eq!(found(&mut cluster, 1_000), fault);
     assert_eq!(found(&mut cluster, 300_000), fault);
-}
-
-/// F40: a question of the agent's own, too, cancels a check under way. Whatever becomes healthy a minute later was never at fault.
-#[test]
-fn a_check_that_was_canceled_once_is_over_before_it_counts() {
-    let mut cluster = Cluster::working();
-    says(&mut cluster, "False", "HealthCheckCanceled");
-    let fault = found(&mut cluster, 0);
-    assert_eq!(fault.len(), 1);
-    tries_at(&mut cluster, "Running health checks");
-    assert_eq!(found(&mut cluster, 2_000), fault);
-    let counts = Class::HealthCheckFailed.debounce() - Duration::seconds(2);
-    let counts = counts.whole_seconds() * 1_000;
-    assert_eq!(found(&mut cluster, counts), []);
-}
-
-/// Where the end of the one before was not seen, too: it is there for milliseconds.
-#[test]
-fn another_try_has_all_of_its_time() {
-    let mut cluster = Cluster::working();
-    says(&mut cluster, "False", "HealthCheckFailed");
-    let fault = found(&mut cluster, 0);
-    tries_at(&mut cluster, "Running health checks");
-    began(&mut cluster, "2027-01-15T08:00:00Z");
-    assert_eq!(found(&mut cluster, 1_000), fault);
-    assert_eq!(found(&mut cluster, 629_000), fault);
-    began(&mut cluster, "2027-01-15T08:10:00Z");
-    assert_eq!(found(&mut cluster, 1_000), fault);
-    assert_eq!(found(&mut cluster, 629_999), fault);
-    assert_eq!(found(&mut cluster, 1), []);
 }
 
 /// A root with `wait: true` brought what never becomes healthy: 5 min of a check, a minute's pause, and anew.
