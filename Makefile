@@ -37,8 +37,8 @@ soak: ## Half an hour (FOR=30, in minutes) of cuts, sessions, copies and watches
 long: ## Two hours (FOR=130, in minutes) of watches, sessions, a silent log and port-forwards left open on a lab: all still there; and k9s
 	@tests/run long $(or $(FOR),130)
 
-hours: ## An hour (FOR=60, in minutes) without the hub on a lab, half of it without Git, then a third of that in which nothing happens; writes its part of docs/benchmarks.md
-	@tests/run hours $(or $(FOR),60)
+hours: ## An hour (FOR=60, in minutes) without the hub on a lab, half of it without Git, then a third of that in which nothing happens; with Flux, or Argo CD (ENGINE=argocd); writes its part of docs/benchmarks.md
+	@tests/run hours $(or $(FOR),60) $(or $(ENGINE),flux)
 
 chaos: ## Every fault of the list and random days (DAYS=10, RUNS=20) on both engines: an afternoon; writes its part of docs/benchmarks.md
 	@tests/run chaos $(or $(RUNS),20) $(or $(DAYS),10)

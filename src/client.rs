@@ -375,9 +375,9 @@ fn of_status(body: &[u8]) -> Option<Problem> {
     if status["kind"] != "Status" {
         return None;
     }
-    let message = status["message"].as_str()?;
-    let (detail, next) = message.split_once("; ").unwrap_or((message, ""));
     let cause = &status["details"]["causes"][0];
+    let what = cause["message"].as_str().unwrap_or_default();
+    let (detail, next) = error::parted(status["message"].as_str()?, what);
     let rule = cause["reason"].as_str();
     Some(Problem {
         kind: error::OF_STATUS.to_owned(),

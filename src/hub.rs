@@ -23,6 +23,7 @@ pub mod assignment;
 pub mod audit;
 pub mod auth;
 pub mod catalog;
+pub mod conflict;
 pub mod diagnoses;
 pub mod directory;
 pub mod fleet;

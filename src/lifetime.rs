@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+pub mod files;
 pub mod hearts;
 
 use hearts::Hearts;

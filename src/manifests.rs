@@ -155,6 +155,12 @@ fn restricted(name: &str) -> Value {
     })
 }
 
+/// The nodes that our images run on. Nodes with Windows need not have a taint (those of AKS and EKS have none), and a Pod that comes to
+/// one would be refused there for good.
+fn linux() -> Value {
+    json!({"kubernetes.io/os": "linux"})
+}
+
 /// GKE admits Pods of this priority outside `kube-system` only where a quota names it (fluxcd/flux2#3800).
 fn resource_quota() -> Value {
     json!({
@@ -254,6 +260,7 @@ fn deployment(values: &AdoptionValues) -> Value {
                     "serviceAccountName": AGENT,
                     "automountServiceAccountToken": true,
                     "enableServiceLinks": false,
+                    "nodeSelector": linux(),
                     "priorityClassName": PRIORITY,
                     "terminationGracePeriodSeconds": 30,
                     "securityContext": {

@@ -215,6 +215,7 @@ async fn user(hub: &Hub) -> String {
         mode: Mode::Full,
         expires_at: None,
         revoked_at: None,
+        revoked_by: None,
         reason: String::new(),
         created_by: "bench".to_owned(),
         created_at: now,

@@ -78,6 +78,8 @@ const ANNOUNCED: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(1);
 /// How old a line is at least that is given up because of its clock.
 const RENEWABLE: Duration = Duration::from_mins(1);
+/// What runs on such a line has this long, as on any that has a successor: what it runs by was judged when it began.
+const MOVE: Duration = Duration::from_mins(10);
 /// First uses of names that wait for the role.
 const WANTS: usize = 1_024;
 /// How long after `stop` exchanges may run on; their lines drain by then.
@@ -269,7 +271,7 @@ fn renew(line: &Line) {
             "hub and agent do not agree on the time any more; moving to another line"
         );
         let text = "the clocks of hub and agent went apart";
-        line.goaway(Code::Draining, Duration::ZERO, link::DRAIN, text);
+        line.goaway(Code::Draining, Duration::ZERO, MOVE, text);
     }
 }
 
@@ -357,6 +359,8 @@ mod tests {
             tokio::time::advance(RENEWABLE).await;
             renew(&line);
             assert!(!line.takes_streams(), "an old one is replaced: {since}");
+            // A session that runs there knows nothing of the time.
+            assert_eq!(line.draining().await.drain_ms, 600_000);
         }
     }
 }

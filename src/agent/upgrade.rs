@@ -30,8 +30,10 @@ use crate::lifetime::hearts::Heart;
 use crate::manifests;
 
 mod lead;
+mod made;
 
 pub(super) use lead::Upgrading;
+use made::made_from;
 
 const RETRY: Duration = Duration::from_secs(1);
 /// Of what a Pod says about itself.
@@ -89,11 +91,10 @@ impl Upgrade {
         built: &str,
         (heart, stop): (&Heart, &CancellationToken),
     ) -> Option<Self> {
-        let pods = Api::<Pod>::namespaced(kube.clone(), namespace);
         let own = loop {
-            heart.rests(stored::DEADLINE + RETRY);
-            match within(pods.get_opt(pod)).await {
-                Ok(found) => break found.and_then(|pod| image(pod.spec?.containers)),
+            heart.rests(stored::DEADLINE.saturating_mul(2) + RETRY);
+            match made_from(kube, namespace, pod).await {
+                Ok(found) => break found,
                 Err(error) if is_refused(&error) => break None,
                 Err(error) => debug!(error = format!("{error:#}"), "own Pod not read"),
             }
@@ -261,23 +262,34 @@ impl Upgrade {
         let mut patch =
             json!({ "metadata": { "resourceVersion": version, "annotations": annotations } });
         if let Some(image) = image {
-            let env = json!([{ "name": "LINESMAN_IMAGE", "value": image }]);
-            let container = json!({ "name": CONTAINER, "image": image, "env": env });
-            patch["spec"] = json!({
-                // Both are there until one of them is confirmed.
-                "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } },
-                "template": { "spec": { "containers": [container] } },
-            });
+            patch["spec"] = running(image);
         }
+        self.send(patch, false)
+            .await
+            .context("change the agent's Deployment")?;
+        Ok(())
+    }
+
+    /// What the Deployment would have if it were given this image: the cluster's admission may write another one there, such as the same
+    /// from a mirror.
+    async fn becomes(&self, version: &str, wished: &str) -> Result<String> {
+        let metadata = json!({ "resourceVersion": version });
+        let patch = json!({ "metadata": metadata, "spec": running(wished) });
+        let would = self.send(patch, true).await;
+        let would = would.context("try another image in the agent's Deployment")?;
+        let found = would.spec.and_then(|spec| spec.template.spec);
+        let found = found.and_then(|spec| image(spec.containers));
+        Ok(found.unwrap_or_else(|| wished.to_owned()))
+    }
+
+    async fn send(&self, patch: Value, dry_run: bool) -> Result<Deployment> {
         let params = PatchParams {
+            dry_run,
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let patch = Patch::Strategic(patch);
-        within(self.api().patch(manifests::AGENT, &params, &patch))
-            .await
-            .context("change the agent's Deployment")?;
-        Ok(())
+        within(self.api().patch(manifests::AGENT, &params, &patch)).await
     }
 
     /// The image of before, with the reason and what its Pod says.
@@ -346,6 +358,17 @@ fn says(status: &ContainerStatus) -> Option<String> {
     ))
 }
 
+/// What a Deployment says that runs this image.
+fn running(image: &str) -> Value {
+    let env = json!([{ "name": "LINESMAN_IMAGE", "value": image }]);
+    let container = json!({ "name": CONTAINER, "image": image, "env": env });
+    json!({
+        // Both are there until one of them is confirmed.
+        "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } },
+        "template": { "spec": { "containers": [container] } },
+    })
+}
+
 fn image(containers: Vec<Container>) -> Option<String> {
     let mut all = containers.into_iter();
     all.find(|c| c.name == CONTAINER)?.image
@@ -360,3 +383,6 @@ fn is_refused(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<kube::Error>();
     cause.is_some_and(|e| matches!(e, kube::Error::Api(status) if status.code == 403))
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,6 +119,39 @@ fn keys_outside_the_set_and_past_their_end_are_refused() {
     );
 }
 
+/// L43: the name in the header says which key it has to be, and nothing that a key of the set has signed as something else passes.
+#[test]
+fn a_key_signs_under_its_own_name_and_assertions_alone() {
+    let named = |kid: &str| sign(&claims(), kid, |input| pair().sign(input)).unwrap();
+    for kid in ["k2", "K1", "k1 ", ""] {
+        let refused = verify(&named(kid), &keyset(), &expected());
+        assert_eq!(refused, Err(AssertionError::Key), "{kid:?}");
+    }
+    let mut both = keyset();
+    both.push(HubKey {
+        kid: "k2".to_owned(),
+        key: KeyPair::from_seed(&[4; 32]).public().to_base64(),
+        not_after: None,
+    });
+    assert_eq!(verify(&named("k1"), &both, &expected()), Ok(claims()));
+    assert_eq!(
+        verify(&named("k2"), &both, &expected()),
+        Err(AssertionError::Signature)
+    );
+    let token = named("k1");
+    let payload = token.split('.').nth(1).unwrap();
+    let typed = |typ: &str| {
+        let header = format!(r#"{{"alg":"EdDSA","typ":"{typ}","kid":"k1"}}"#);
+        let input = format!("{}.{payload}", keys::encode(header.as_bytes()));
+        let signature = keys::encode(&pair().sign(input.as_bytes()));
+        verify(&format!("{input}.{signature}"), &keyset(), &expected())
+    };
+    assert_eq!(typed(TYPE), Ok(claims()));
+    for typ in ["JWT", "", "linesman-assertion", "LINESMAN-ASSERTION+JWT"] {
+        assert_eq!(typed(typ), Err(AssertionError::Type), "{typ:?}");
+    }
+}
+
 /// L43
 #[test]
 fn changed_tokens_and_other_algorithms_are_refused() {

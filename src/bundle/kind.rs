@@ -236,6 +236,11 @@ impl Kind {
         )
     }
 
+    /// Whether its end takes other objects with it.
+    pub fn holds_others(self) -> bool {
+        matches!(self, Self::Namespace | Self::CustomResourceDefinition)
+    }
+
     /// A role, or what gives one to somebody.
     pub fn is_rbac(self) -> bool {
         let (group, _, _) = self.resource();

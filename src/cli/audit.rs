@@ -45,6 +45,9 @@ struct FilterArgs {
     /// Allowed or denied
     #[arg(long, value_name = "VERDICT", value_parser = ["allow", "deny"])]
     verdict: Option<String>,
+    /// At this stage: open (it begins), close (it is over) or event (both at once, as a refusal is); may be given several times
+    #[arg(long = "stage", value_name = "STAGE", value_parser = ["open", "close", "event"])]
+    stages: Vec<String>,
     /// Of this action, such as kube.exec, or of all that begin so: kube.*; may be given several times
     #[arg(long = "action", value_name = "ACTION")]
     actions: Vec<String>,
@@ -68,6 +71,7 @@ impl FilterArgs {
             user: self.user,
             cluster: self.cluster,
             verdict: self.verdict,
+            stages: self.stages,
             actions: self.actions,
             namespace: self.namespace,
             request: self.request,
@@ -81,6 +85,7 @@ impl FilterArgs {
 const LIST: &str = "\
 Examples:
   linesman audit list
+  linesman audit list --stage close --stage event      # one row for each request that is over
   linesman audit list --cluster eu1 --verdict deny --since 2h
   linesman audit list --cluster eu1 --namespace shop --action kube.exec -o wide      # what was run there
   linesman audit list --request 0197a1b2-…      # kubectl's error names it: (request 0197a1b2-…)";

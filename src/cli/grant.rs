@@ -260,7 +260,9 @@ fn limits(grant: &GrantView) -> String {
 
 fn until(grant: &GrantView) -> String {
     if let Some(at) = &grant.revoked_at {
-        return format!("revoked at {at}");
+        let by = grant.revoked_by.as_ref();
+        let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+        return format!("revoked at {at}{by}");
     }
     match &grant.expires_at {
         None => "no end".to_owned(),
@@ -289,6 +291,7 @@ pub(super) mod tests {
             read_only: false,
             expires_at: None,
             revoked_at: None,
+            revoked_by: None,
             over: false,
             reason: String::new(),
             created_by: "admin".to_owned(),
@@ -307,6 +310,8 @@ pub(super) mod tests {
         assert_eq!(until(&grant), "over since 2026-01-02T00:00:00Z");
         grant.revoked_at = Some("2026-01-01T12:00:00Z".to_owned());
         assert_eq!(until(&grant), "revoked at 2026-01-01T12:00:00Z");
+        grant.revoked_by = Some("bob".to_owned());
+        assert_eq!(until(&grant), "revoked at 2026-01-01T12:00:00Z by bob");
     }
 
     /// Bound to nothing, it is no lesser admin.

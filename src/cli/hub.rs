@@ -23,6 +23,7 @@ mod audit;
 mod banner;
 mod config;
 pub(super) mod database;
+mod files;
 mod grants;
 mod manifests;
 mod notify;
@@ -221,6 +222,7 @@ pub async fn run(mut args: Args) -> Result<()> {
         Some(Verb::Manifests(args)) => return manifests::run(*args),
         None => {}
     }
+    files::take();
     let listeners = Listeners {
         https: bind(&mut args.listen, "--listen").await?,
         git: bind(&mut args.git_listen, "--git-listen").await?,

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::connect::{Access, Connect, is_stdin};
 use super::exit::{Code, Failure};
 use super::output::{counted, emit, progress_line};
+use crate::client::{self, Client};
 use crate::wire::id::ClusterName;
 
 mod merge;
@@ -24,7 +25,7 @@ Examples:
 
 Contexts are called linesman-NAME. kubectl runs 'linesman credential' for the token, so the file holds no
 secret. Merging leaves alone what is not of ours, and keeps what was set in our contexts (a namespace) and
-clusters (a proxy-url).";
+clusters (a proxy-url). To name clusters a grant on each is enough; --all takes the role viewer.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -61,15 +62,10 @@ pub(super) async fn run(args: Args) -> Result<()> {
         .into());
     }
     let names = if args.all {
-        client
-            .clusters()
-            .await?
-            .into_iter()
-            .map(|c| c.name)
-            .collect()
+        every(&client).await?
     } else {
         for name in &args.names {
-            client.cluster(name).await?;
+            reached(&client, name).await?;
         }
         args.names
     };
@@ -102,6 +98,45 @@ pub(super) async fn run(args: Args) -> Result<()> {
         context(first)
     ));
     Ok(())
+}
+
+/// Whether it is the hub's word that the caller has no role for this.
+fn lacks_role(error: &client::Error) -> bool {
+    error.slug() == Some("not-allowed")
+}
+
+async fn every(client: &Client) -> Result<Vec<ClusterName>> {
+    match client.clusters().await {
+        Ok(clusters) => Ok(clusters.into_iter().map(|c| c.name).collect()),
+        Err(error) if lacks_role(&error) => Err(Failure::new(
+            Code::Denied,
+            error.to_string(),
+            "name those that you have a grant on: linesman kubeconfig NAME; see: linesman grant list",
+        )
+        .into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// That the cluster is there. A grant needs no role at the hub: who may not look at clusters is asked about by their grants.
+async fn reached(client: &Client, name: &ClusterName) -> Result<()> {
+    match client.cluster(name).await {
+        Ok(_) => return Ok(()),
+        Err(error) if lacks_role(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let me = client.whoami().await?.user;
+    let answer = client.check_grant(&me, name, None, None).await?;
+    if answer.allowed {
+        return Ok(());
+    }
+    let next = if answer.next.is_empty() {
+        // A hub of before.
+        "ask a hub admin for a grant".to_owned()
+    } else {
+        answer.next
+    };
+    Err(Failure::new(Code::Denied, answer.reason, next).into())
 }
 
 fn context(name: &ClusterName) -> String {

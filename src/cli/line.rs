@@ -93,3 +93,127 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
         .map(|(key, value)| vec![key.to_owned(), value]),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// The rows as a person reads them: what it is, and what is said of it.
+    fn told(line: &LineDetail) -> Vec<(String, String)> {
+        let now = clock::parse_rfc3339("2026-01-01T00:01:30Z").unwrap();
+        let text = describe(line, now);
+        let row = |line: &str| {
+            let (key, value) = line.split_once("  ").unwrap();
+            (key.to_owned(), value.trim().to_owned())
+        };
+        text.lines().map(row).collect()
+    }
+
+    fn numbers(all: [(&str, u64); 2]) -> BTreeMap<String, u64> {
+        all.map(|(name, n)| (name.to_owned(), n)).into()
+    }
+
+    fn all() -> LineDetail {
+        let class = |sent, received, queue_micros| LineClass {
+            sent,
+            received,
+            queue_micros,
+        };
+        let classes = [
+            ("sparse", class(10, 11, Some(12))),
+            ("bulk", class(20, 0, None)),
+            ("background", class(0, 31, Some(32))),
+        ];
+        LineDetail {
+            up: true,
+            draining: false,
+            replica: "hub-1".to_owned(),
+            epoch: 7,
+            since: Some("2026-01-01T00:00:00Z".to_owned()),
+            remote: Some("192.0.2.1:4711".to_owned()),
+            instance: Some("process-1".to_owned()),
+            cap_seconds: Some(30),
+            rtt_micros: Some(2_500),
+            streams: numbers([("api", 3), ("git", 1)]),
+            opened: 40,
+            classes: classes.map(|(name, told)| (name.to_owned(), told)).into(),
+            sent: 41,
+            received: 42,
+            unread: 43,
+            credit_stalls: 44,
+            parked: 45,
+            denied: numbers([("NoGrant", 2), ("agent:ReadOnly", 5)]),
+            last_cause: Some("line lost".to_owned()),
+        }
+    }
+
+    /// L50
+    #[test]
+    fn a_line_is_told_with_all_that_is_known_of_it() {
+        let expected = [
+            ("line", "up for 90s"),
+            ("hub", "hub-1"),
+            ("epoch", "7"),
+            ("from", "192.0.2.1:4711"),
+            ("agent", "process-1"),
+            (
+                "ended at the age of",
+                "30 s, by something on the way; renewed before it",
+            ),
+            ("round trip", "2500 µs"),
+            ("streams", "3 api, 1 git"),
+            ("opened", "40"),
+            ("bytes sent", "41"),
+            ("sent by class", "sparse 10, bulk 20"),
+            ("waited for a turn", "sparse 12 µs, background 32 µs"),
+            ("bytes received", "42"),
+            ("received by class", "sparse 11, background 31"),
+            ("bytes unread", "43"),
+            ("credit stalls", "44"),
+            ("parked requests", "45"),
+            ("refused requests", "2 NoGrant, 5 agent:ReadOnly"),
+            ("last ended", "line lost"),
+        ];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(told(&all()), expected);
+    }
+
+    /// What is not known is said to be so, and draining is a line that is up.
+    #[test]
+    fn each_state_of_a_line_has_a_word() {
+        for (up, draining, word) in [
+            (true, false, "up for 90s"),
+            (true, true, "draining for 90s"),
+            (false, false, "down for 90s"),
+        ] {
+            let line = LineDetail {
+                up,
+                draining,
+                ..all()
+            };
+            assert_eq!(told(&line)[0].1, word);
+        }
+        let never = told(&LineDetail::default());
+        let unknown = never.iter().filter(|(_, value)| value == "-");
+        let unknown: Vec<&str> = unknown.map(|(key, _)| key.as_str()).collect();
+        assert_eq!(
+            unknown,
+            [
+                "hub",
+                "from",
+                "agent",
+                "ended at the age of",
+                "round trip",
+                "streams",
+                "sent by class",
+                "waited for a turn",
+                "received by class",
+                "refused requests",
+                "last ended",
+            ]
+        );
+        assert_eq!(never.len(), 19);
+    }
+}

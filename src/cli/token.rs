@@ -160,6 +160,10 @@ async fn create(args: CreateArgs) -> Result<()> {
         secret: &made.token,
         whole: &made,
         rest: &made.view,
+        lost: &format!(
+            "end it: linesman token revoke {}; then make another one",
+            made.view.id
+        ),
     };
     once::give(&made, file, format)
 }

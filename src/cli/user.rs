@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::connect::Connect;
 use super::once::{self, Made};
-use super::output::{Column, Output, list, progress_line};
+use super::output::{Column, Output, done, list, progress_line};
 use crate::wire::api::{NewUser, UserChange, UserView};
 use anyhow::Result;
 use serde_json::json;
@@ -21,6 +21,8 @@ pub(super) enum Verb {
     List(ListArgs),
     /// Make a code that a local user logs in with, once and within ten minutes
     LoginCode(LoginCodeArgs),
+    /// End all sessions of a user, and cut what runs by them
+    EndSessions(EndSessionsArgs),
     /// Remove a user: its tokens, SSH keys and own grants end, and what it runs through the hub is cut
     Remove(remove::Args),
 }
@@ -124,6 +126,25 @@ pub(super) struct LoginCodeArgs {
     output: Output,
 }
 
+const END_SESSIONS: &str = "\
+For a machine that is lost, or in somebody else's hands: whatever session it has is over, as all others of the
+user are. Without a name they are your own, this one among them. Tokens and SSH keys are no sessions, and go
+on: linesman token list and linesman catalog key list, with --user NAME. Who can log in does so again.
+
+Examples:
+  linesman user end-sessions ada";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = END_SESSIONS)]
+pub(super) struct EndSessionsArgs {
+    /// Whose; without it, your own. Others' are for admins
+    name: Option<String>,
+    #[command(flatten)]
+    connect: Connect,
+    #[command(flatten)]
+    output: Output,
+}
+
 const COLUMNS: [Column<UserView>; 5] = [
     Column::new("NAME", |u, _| u.name.clone()),
     Column::new("ROLES", |u, _| roles(u).join(",")),
@@ -172,6 +193,7 @@ pub(super) async fn run(verb: Verb) -> Result<()> {
             )
         }
         Verb::LoginCode(args) => login_code(args).await,
+        Verb::EndSessions(args) => end_sessions(args).await,
         Verb::Remove(args) => remove::run(args).await,
     }
 }
@@ -192,8 +214,22 @@ async fn login_code(args: LoginCodeArgs) -> Result<()> {
         secret: &made.code,
         whole: &made,
         rest: &json!({ "user": made.user, "expiresAt": made.expires_at }),
+        lost: "make another one, which ends this one",
     };
     once::give(&made, file, format)
+}
+
+async fn end_sessions(args: EndSessionsArgs) -> Result<()> {
+    let client = args.connect.client().await?;
+    let name = match args.name {
+        Some(name) => name,
+        None => client.whoami().await?.user,
+    };
+    client.end_sessions(&name).await?;
+    progress_line(&format!(
+        "all sessions of {name} have ended; what goes on: linesman token list --user {name}, linesman catalog key list --user {name}"
+    ));
+    done(args.output.output, &name, &json!({ "name": name }))
 }
 
 async fn set(args: SetArgs) -> Result<()> {

@@ -138,6 +138,21 @@ impl Client {
         self.write(&operation, &path, &serde_json::Map::new()).await
     }
 
+    /// All sessions of a user: the caller's own, anyone's for admins.
+    pub async fn end_sessions(&self, name: &str) -> Result<(), Error> {
+        let operation = format!("end the sessions of {name}");
+        let call = Call {
+            operation: &operation,
+            method: Method::POST,
+            url: self.url(&["v1", "users", name, "sessions", "end"], &[]),
+            headers: super::json_headers(),
+            body: Some(b"{}".to_vec()),
+            timeout: TIMEOUT,
+            repeatable: true,
+        };
+        self.send(call).await.map(drop)
+    }
+
     /// Of one user, of all (`*`), or the caller's own.
     pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<ApiTokenView>, Error> {
         let path = ["v1", "api-tokens"];

@@ -17,6 +17,8 @@ pub struct AuditFilter {
     pub cluster: Option<ClusterName>,
     /// `allow` or `deny`.
     pub verdict: Option<String>,
+    /// One of these, `open`, `close` or `event`; none = all.
+    pub stages: Vec<String>,
     /// One of these, `kube.exec` or `kube.*`; none = all.
     pub actions: Vec<String>,
     /// Of Kubernetes requests.
@@ -48,12 +50,13 @@ impl AuditPlace {
 
 impl AuditFilter {
     fn query(&self) -> Vec<(&'static str, String)> {
-        let actions = (!self.actions.is_empty()).then(|| self.actions.join(","));
+        let joined = |words: &[String]| (!words.is_empty()).then(|| words.join(","));
         [
             ("user", self.user.clone()),
             ("cluster", self.cluster.as_ref().map(ToString::to_string)),
             ("verdict", self.verdict.clone()),
-            ("action", actions),
+            ("stage", joined(&self.stages)),
+            ("action", joined(&self.actions)),
             ("namespace", self.namespace.clone()),
             ("request", self.request.clone()),
             ("since", self.since.clone()),

@@ -139,6 +139,16 @@ impl Error {
     }
 }
 
+/// A `Status`' message in two: what is wrong, and what to do. `what` is wrong by its cause, and may hold the mark between the two itself.
+pub(super) fn parted<'a>(message: &'a str, what: &str) -> (&'a str, &'a str) {
+    let told = message.find(what).map_or(0, |at| at + what.len());
+    let (before, behind) = message.split_at(told);
+    match behind.split_once("; ") {
+        Some((rest, next)) => (&message[..before.len() + rest.len()], next),
+        None => (message, ""),
+    }
+}
+
 /// Whether an API server answered through the line, which names no next action.
 fn is_of_the_cluster(problem: &Problem) -> bool {
     problem.kind == OF_STATUS && problem.next.is_empty()

@@ -93,6 +93,24 @@ fn a_kubernetes_status_is_a_refusal_with_its_next_action() {
     assert_eq!((&*problem.hop, &*problem.next), ("hub", "ask (request r1)"));
 }
 
+/// Of a grant that ended the hub tells groups, reason and giver.
+#[test]
+fn what_is_wrong_may_hold_the_mark_before_what_to_do() {
+    provider();
+    let client = Client::new(address("hub").unwrap(), None, None).unwrap();
+    let what =
+        "ada has no grant on cluster eu1 any more: grant g1 (edit; TICKET-1; by eve) ended at noon";
+    let body = serde_json::json!({
+        "kind": "Status", "code": 403, "reason": "Forbidden",
+        "message": format!("hub: {what}; ask a hub admin for another one (request r1)"),
+        "details": {"causes": [{"reason": "NoGrant", "message": what, "field": "hub"}]},
+    });
+    let body = body.to_string();
+    let error = client.refusal("reach eu1", StatusCode::FORBIDDEN, body.as_bytes());
+    assert_eq!(error.to_string(), format!("reach eu1: hub: {what}"));
+    assert_eq!(error.next(), "ask a hub admin for another one (request r1)");
+}
+
 /// It was sent to itself.
 #[test]
 fn whoever_runs_doctor_is_not_told_to_run_it() {

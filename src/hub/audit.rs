@@ -121,6 +121,8 @@ enum Command {
     },
     Event {
         entry: Arc<Entry>,
+        /// What it is about is done when it is stored, and only where its caller hears so.
+        ahead: bool,
         stored: oneshot::Sender<()>,
     },
     Close(Closing),
@@ -164,9 +166,23 @@ impl Audit {
 
     /// Records something that is over already, refusals among them.
     pub async fn event(&self, entry: Entry) -> Result<(), AuditError> {
+        self.put(entry, false).await
+    }
+
+    /// Records a change that is about to be made. Where this fails it must not be: a record that is stored all the same is followed by
+    /// one that denies it.
+    pub async fn change(&self, entry: Entry) -> Result<(), AuditError> {
+        self.put(entry, true).await
+    }
+
+    async fn put(&self, entry: Entry, ahead: bool) -> Result<(), AuditError> {
         let (stored, done) = oneshot::channel();
         let entry = Arc::new(entry);
-        self.append(Command::Event { entry, stored })?;
+        self.append(Command::Event {
+            entry,
+            ahead,
+            stored,
+        })?;
         let done = patience::as_caller(done).await.and_then(Result::ok);
         done.ok_or(AuditError)
     }
@@ -307,12 +323,13 @@ impl Opened {
         if let Some(place) = self.place.take() {
             let (rule, verdict) = self.refused.unzip();
             let rule = rule.map(Cow::Borrowed);
+            let own = self.entry.reason.clone();
             place.send(Command::Close(Closing {
                 entry: self.entry.clone(),
                 opened: self.seq,
                 losses: self.losses,
                 verdict: verdict.unwrap_or(self.entry.verdict),
-                reason: reason.or(rule),
+                reason: reason.or(rule).or_else(|| own.map(Cow::Owned)),
                 code,
                 exit: self.exit,
                 bytes,

@@ -105,6 +105,7 @@ pub async fn wait(
         ..
     } = cluster;
     let Some((own, peers)) = several(hub) else {
+        heard_before(hub, cluster);
         let here = hub.tunnels.wait(name, after, limit).await;
         return here.map(Route::Here);
     };
@@ -127,6 +128,17 @@ pub async fn wait(
     );
     let waited = timeout(limit, next).await;
     waited.unwrap_or_else(|_| Err(hub.tunnels.in_vain(name)))
+}
+
+/// A hub that has just begun has seen no line of the cluster yet. The records say when the one before it heard the cluster last: a line
+/// that ended with that hub is on its way to this one.
+fn heard_before(hub: &Hub, cluster: &Cluster) {
+    if let Some(heard) = cluster.last_seen
+        && heard < hub.started
+        && hub.tunnels.get(&cluster.name).is_none()
+    {
+        hub.tunnels.heard_elsewhere(&cluster.name, heard);
+    }
 }
 
 /// This replica's id and its lines to the others, where the hub is one of several.

@@ -13,7 +13,9 @@ use git2::{
     Commit, ErrorCode, FileMode, ObjectType, Oid, Repository, RepositoryInitOptions, Signature,
     Tree,
 };
+use tokio::sync::Mutex;
 
+mod durable;
 mod locks;
 mod read;
 
@@ -31,6 +33,9 @@ pub const BRANCH: &str = "main";
 
 /// Tries against pushes that move the branch in between.
 const TRIES: u32 = 20;
+/// This process makes one commit at a time: each is put on the disk before the branch moves, and of several beside each other all but
+/// one would do that in vain, time and again.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
@@ -179,7 +184,10 @@ async fn commit_while(
     holds: impl Fn(Option<&Tree<'_>>) -> bool + Send + 'static,
 ) -> Result<Option<String>> {
     let (repo, branch) = (repo.to_owned(), branch.to_owned());
+    let turn = TURN.lock().await;
     blocking(move || {
+        // Until it is over, also where nobody waits for it any more.
+        let _turn = turn;
         let git = open(&repo)?;
         for attempt in 1..=TRIES {
             match commit_once(&git, &branch, &change, &holds) {
@@ -210,7 +218,9 @@ pub async fn propose(
         let made = made_on(&git, tip(&git, &base)?.as_ref(), &change).context(doing)?;
         match made {
             Some(id) => {
-                git.reference(&reference(&branch), id, true, &change.message)?;
+                let name = reference(&branch);
+                git.reference(&name, id, true, &change.message)?;
+                durable::keep_reference(&git, &name)?;
             }
             None => drop_branch(&git, &branch)?,
         }
@@ -299,6 +309,7 @@ fn commit_once(
         Some(parent) => git.reference_matching(&name, id, true, parent.id(), &change.message)?,
         None => git.reference(&name, id, false, &change.message)?,
     };
+    durable::keep_reference(git, &name)?;
     Ok(Some(id))
 }
 
@@ -315,6 +326,8 @@ fn made_on(git: &Repository, parent: Option<&Commit<'_>>, change: &Change) -> Re
     let parents: Vec<&Commit<'_>> = parent.into_iter().collect();
     let tree = git.find_tree(tree)?;
     let id = git.commit(None, &author, &author, &change.message, &tree, &parents)?;
+    let paths = change.files.keys().chain(&change.gone);
+    durable::keep(git, &durable::objects(id, &tree, paths))?;
     Ok(Some(id))
 }
 

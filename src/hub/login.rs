@@ -29,7 +29,7 @@ pub use error::{LoginError, seconds};
 pub use limit::{Attempt, may_begin, may_try, went_well};
 use pending::{Goal, Login, Ready};
 use rate::Beginning;
-use record::{on_record, refused_on_record};
+use record::{on_record, refused_on_record, renamed};
 use seal::Seal;
 use waiting::Pending;
 
@@ -154,7 +154,10 @@ pub async fn come_back(
     };
     let judged = match judge(hub, provider, &answer, &login).await {
         Ok((granted, arriving)) => {
-            let told = on_record(hub, arriving.user(), &granted.identity, how, from);
+            let told = async {
+                renamed(hub, &arriving, from).await?;
+                on_record(hub, &arriving, &granted.identity, how, from).await
+            };
             arriving.admit(hub, told).await.map(|user| (granted, user))
         }
         Err(error) => Err(error),

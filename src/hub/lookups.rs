@@ -197,6 +197,7 @@ mod tests {
             mode: crate::hub::access::Mode::Full,
             expires_at: None,
             revoked_at: None,
+            revoked_by: None,
             reason: String::new(),
             created_by: "hub".to_owned(),
             created_at: time::OffsetDateTime::UNIX_EPOCH,

@@ -22,7 +22,7 @@ use crate::hub::api::{self, Hangup, Remote};
 use crate::hub::audit::{AuditError, Entry};
 use crate::hub::auth::{self, User};
 use crate::hub::running::By;
-use crate::hub::store::Cluster;
+use crate::hub::store::{Cluster, DRY_RUN};
 use crate::kubeapi::path;
 use crate::kubeapi::status::{self, Hop, Refusal};
 use crate::kubeapi::trace::TraceParent;
@@ -267,8 +267,10 @@ impl Case {
             command,
             ports,
         } = inside::inside(&outgoing.info, query, commands);
+        let dry = path::dry_run(&outgoing.info, query);
         Entry {
             acted_as: acted_as(&granted.subject),
+            reason: dry.then(|| DRY_RUN.to_owned()),
             container,
             command,
             ports,

@@ -234,6 +234,7 @@ fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("duplicate agents", |stop| {
         super::twin::run(hub.clone(), stop)
     });
+    tasks.spawn("conflicts", |stop| super::conflict::run(hub.clone(), stop));
     tasks.spawn("incidents", |stop| {
         super::safe_heals::run(hub.clone(), stop)
     });

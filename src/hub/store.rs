@@ -32,14 +32,15 @@ pub use changes::AccessChanges;
 pub use error::StoreError;
 pub use opening::{Records, Share};
 pub use records::audit::{
-    Anchor, AuditPage, AuditQuery, AuditRow, AuditWrites, LOOKED_AT, OfAction, OfRequest, Pruned,
+    Anchor, AuditPage, AuditQuery, AuditRow, AuditWrites, DRY_RUN, LOOKED_AT, OfAction, OfRequest,
+    Pruned,
 };
 pub use records::logins::{Asked, Decision, Waiting, WaitingKind};
 pub use records::replicas::{Changes, LineRow, Located, Noted, Reach, Replica};
 pub use records::unknown::{Accept, Accepted, UnknownAgent, UnknownReason};
 pub use records::users::{
-    ApiToken, Arrival, Call, Called, Ended, EndedAccess, Known, Pair, Provided, Session,
-    SessionToken, SshKey, UserRow,
+    ApiToken, Arrival, Call, Called, Ended, EndedAccess, FIRST_ADMIN, Known, Pair, Provided,
+    Session, SessionToken, SshKey, UserRow,
 };
 pub use records::{
     BundleUse, Cluster, ClusterKey, Details, HostKeysOf, Images, JoinToken, Joined, KeyKind,
@@ -200,6 +201,8 @@ contract! {
     host_key_reports(&self) -> Vec<HostKeysOf>;
     /// Sets a condition that the hub itself sees.
     set_condition(&self, cluster_id: &str, condition: Condition, now: OffsetDateTime) -> ();
+    /// Of clusters that have an identity in force, ends the conflicts in which nobody was refused since `before`; gives how many.
+    end_conflicts(&self, before: OffsetDateTime) -> u64;
     /// Newest first, those before the id `before`, of one cluster or all.
     heals(&self, cluster_id: Option<&str>, before: Option<&str>, limit: u32) -> Vec<(ClusterName, HealRecord)>;
     /// The same, of living clusters those that are not over.
@@ -289,6 +292,8 @@ contract! {
     [access] rotate(&self, used: &str, pair: Pair, idle_until: OffsetDateTime, now: OffsetDateTime) -> bool;
     /// False = it had ended before.
     [access] end_session(&self, id: &str, why: &str, now: OffsetDateTime) -> bool;
+    /// Ends all of a user that have not ended, and gives their ids.
+    [access] end_sessions(&self, user_id: &str, why: &str, now: OffsetDateTime) -> Vec<String>;
     /// Lets the user push with this key; the same key again changes nothing. None = someone else has it.
     add_ssh_key(&self, key: SshKey) -> Option<SshKey>;
     /// Of one user or all, each with its user's name.
@@ -313,7 +318,7 @@ contract! {
     /// One that is not revoked.
     grant(&self, id: &str) -> Option<Grant>;
     /// False = it was revoked before, never there, or is of another revision by now.
-    [access] revoke_grant(&self, of: Revision<'_>, now: OffsetDateTime) -> bool;
+    [access] revoke_grant(&self, of: Revision<'_>, by: &str, now: OffsetDateTime) -> bool;
     /// When the next of them ends.
     next_grant_end(&self, now: OffsetDateTime) -> Option<OffsetDateTime>;
 
@@ -343,7 +348,7 @@ contract! {
     /// not follow on the last row of a server.
     append_audit(&self, rows: &[AuditRow]) -> ();
     /// Chains rows to the last one, or to `floor` where there is none, and appends them, as one of several that do so: `writer`
-    /// says which. A close of what has one already is left out; its number stays 0.
+    /// says which. A close of what has one already is left out; its number stays 0. One whose open the database lost names none.
     extend_audit(&self, floor: crate::hub::audit::chain::Head, rows: &mut [AuditRow], writer: &str) -> ();
     /// The last row.
     audit_head(&self) -> Option<AuditRow>;

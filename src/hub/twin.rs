@@ -16,7 +16,7 @@ use super::store::StoreError;
 use super::tunnels::Fenced;
 use super::{Hub, chain_of};
 use crate::clock;
-use crate::heal::DUPLICATE_AGENT;
+use crate::heal::{self, DUPLICATE_AGENT};
 use crate::tunnel::LineFacts;
 
 pub mod fault;
@@ -119,7 +119,9 @@ pub async fn look(hub: &Hub, now: OffsetDateTime) -> Result<(), StoreError> {
     for last in hub.store.unrestored(DUPLICATE_AGENT).await? {
         let (cluster, cluster_id) = (last.cluster.clone(), last.cluster_id.clone());
         if let Some(record) = fault::quiet(now, last) {
-            tracing::info!(%cluster, "no agent takes another's line any more");
+            if heal::is_over(&record) {
+                tracing::info!(%cluster, "no agent takes another's line any more");
+            }
             hub.store.note_heal(&cluster_id, record, now).await?;
         }
     }

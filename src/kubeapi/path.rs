@@ -299,6 +299,19 @@ pub fn terminal(query: Option<&str>) -> bool {
     asked(query, "tty")
 }
 
+/// Whether a write is asked for as a dry run, which stores nothing. A deletion says so in its body as well, and that counts; Go drops a
+/// query of more than 10,000 parts; and an account's token is given out, and a machine of `KubeVirt` stopped, all the same. What is not
+/// sure is a write.
+pub fn dry_run(info: &RequestInfo, query: Option<&str>) -> bool {
+    /// More than any client sends.
+    const PARTS: usize = 100;
+    let writes = matches!(info.verb.as_str(), "create" | "update" | "patch");
+    let few = query.is_some_and(|query| query.split('&').count() <= PARTS);
+    let stored =
+        info.resource_request && matches!(info.subresource.as_str(), "" | "status" | "scale");
+    stored && writes && few && values(query, "dryRun").any(|value| value == "All")
+}
+
 /// The first parameter `name` decides; there without a value, it is true (`Convert_Slice_string_To_bool` of apimachinery).
 fn asked(query: Option<&str>, name: &str) -> bool {
     values(query, name)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{EngineNamespaces, restricted, scope};
+use super::{EngineNamespaces, linux, restricted, scope};
 
 /// Where the hub lives unless it is told otherwise. Not with an agent: that namespace goes when the agent does.
 pub const NAMESPACE: &str = "linesman-hub";
@@ -30,6 +30,9 @@ const DATA: &str = "/var/lib/linesman/hub";
 const FILES: &str = "/etc/linesman";
 /// What the hub has beyond its drain time to write its last records.
 const LAST: Duration = Duration::from_secs(20);
+/// For so long a replica that is to end goes on as before: it takes nobody in from when it hears of its end, and the Service leads people
+/// to it for a moment yet.
+const PAUSE: Duration = Duration::from_secs(5);
 /// The ports that a Service of type `NodePort` may have at the nodes, where the cluster was not told otherwise.
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
@@ -102,6 +105,15 @@ pub struct Tls {
 impl HubValues {
     fn several(&self) -> bool {
         self.replicas > 1
+    }
+
+    /// Before a Pod hears of its end. Who comes to a hub that is alone meets nobody either way, and the next one would come later.
+    fn pause(&self) -> Duration {
+        if self.several() {
+            PAUSE
+        } else {
+            Duration::ZERO
+        }
     }
 }
 
@@ -268,7 +280,8 @@ fn pod(values: &HubValues) -> Value {
         "automountServiceAccountToken": false,
         // What Kubernetes says of Services in variables would begin as the hub's own do.
         "enableServiceLinks": false,
-        "terminationGracePeriodSeconds": (values.drain + LAST).as_secs(),
+        "nodeSelector": linux(),
+        "terminationGracePeriodSeconds": (values.pause() + values.drain + LAST).as_secs(),
         "securityContext": {
             "runAsNonRoot": true,
             "runAsUser": 65532,
@@ -353,7 +366,7 @@ fn container(values: &HubValues, files: &[Files<'_>]) -> Value {
     if values.several() {
         ports.push(port("peers", PEER_PORT));
     }
-    json!({
+    let mut container = json!({
         "name": "hub",
         "image": values.image,
         "args": ["hub"],
@@ -373,7 +386,14 @@ fn container(values: &HubValues, files: &[Files<'_>]) -> Value {
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts(files),
-    })
+    });
+    let pause = values.pause().as_secs();
+    if pause > 0 {
+        // API servers below 1.30 know no `sleep` of their own.
+        let sleep = json!({"command": ["sleep", pause.to_string()]});
+        container["lifecycle"] = json!({"preStop": {"exec": sleep}});
+    }
+    container
 }
 
 fn mounts(files: &[Files<'_>]) -> Vec<Value> {

@@ -52,6 +52,18 @@ fn scoped() -> Scope {
     }
 }
 
+/// Of a Pod on a node with Windows nobody would hear: the cluster's owner applied the YAML, and no agent comes.
+#[test]
+fn agent_and_hub_run_on_nodes_with_linux_alone() {
+    let agent = adoption(&values(AccessLevel::View));
+    let hub = hub::objects(&hub::tests::values());
+    for (objects, kind) in [(agent, "Deployment"), (hub, "StatefulSet")] {
+        let workload = objects.iter().find(|o| o["kind"] == kind).unwrap();
+        let nodes = &workload["spec"]["template"]["spec"]["nodeSelector"];
+        assert_eq!(*nodes, json!({"kubernetes.io/os": "linux"}), "{kind}");
+    }
+}
+
 /// H35: in the whole cluster nobody reads and no group is let in; the agent gives what the owner names, where he says.
 #[test]
 fn where_namespaces_are_covered_no_access_is_bound_in_the_whole_cluster() {

@@ -74,6 +74,8 @@ pub struct Server<A> {
     pub limits: Limits,
     /// Asked for each key that is offered, again once its ownership is proven, before each command, and while it runs.
     pub authorize: Authorize<A>,
+    /// Whether what a key's holder may do takes in a command. One that it took in ends when it does not any more.
+    pub covers: fn(&A, &str) -> bool,
     /// Runs a command; the answer is its exit status. Dropped when the client goes.
     pub run: Run<A>,
 }
@@ -256,6 +258,7 @@ mod tests {
                 ..Limits::default()
             },
             authorize: Arc::new(|_| Box::pin(async { Right::None })),
+            covers: |(), _| true,
             run: Arc::new(|_| Box::pin(async { 0 })),
         };
         let mut client = tokio::net::TcpStream::connect(address).await.unwrap();

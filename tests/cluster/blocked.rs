@@ -13,11 +13,11 @@ pub(crate) mod queue;
 mod whole;
 
 /// Somebody else's object that keeps Pods of the engine away.
-struct Block {
+pub(crate) struct Block {
     class: &'static str,
-    what: &'static str,
-    put: fn(&World),
-    take: fn(&World),
+    pub(crate) what: &'static str,
+    pub(crate) put: fn(&World),
+    pub(crate) take: fn(&World),
 }
 
 /// Taken away at the end, also of a test that fails: others share the cluster.
@@ -31,7 +31,7 @@ impl Drop for Put<'_> {
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-const BLOCKS: [Block; 3] = [
+pub(crate) const BLOCKS: [Block; 3] = [
     Block {
         class: "QuotaBlocks",
         what: "a quota of no Pods",

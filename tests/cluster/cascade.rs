@@ -31,6 +31,7 @@ pub(crate) use resumed::{goes_on, goes_on_a_day_later};
 use sync::Sync;
 use tally::{Tally, assert_kept, kept, tell};
 use unguarded::second_line;
+pub(crate) use unguarded::{StandsStill, disarmed};
 
 const LABEL: &str = "linesman-test/cascade";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps?labelSelector=linesman-test/cascade";

@@ -17,6 +17,7 @@ use crate::support::place::var;
 use crate::support::world::{self, ARGOCD, World};
 use crate::support::{scratch, seconds, shown, until};
 
+mod budget;
 pub(crate) mod faults;
 mod random;
 pub(crate) mod whole;

@@ -6,7 +6,7 @@ use crate::support::api::path_of;
 use crate::support::world::{self, ARGOCD, FLUX, World};
 use crate::support::{figure, seconds, shown, until};
 
-mod crds;
+pub(crate) mod crds;
 
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kustomizations.kustomize.toolkit.fluxcd.io";
 pub(crate) const POLICY: &str =

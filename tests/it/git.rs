@@ -14,6 +14,7 @@ use host::{Host, Who};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deploy_key_clones_and_cannot_push() {
     let host = Host::start().await;
+    let head = git::head(&host.repo(), BRANCH).await.unwrap();
     let clone = host.clone_as(Who::Deploy, "clone").await;
     assert!(clone.join("clusters/eu1/apps.yaml").is_file());
     std::fs::write(clone.join("README.md"), "mine").unwrap();
@@ -28,6 +29,7 @@ async fn a_deploy_key_clones_and_cannot_push() {
         words.contains("the key of eu1 reads the catalog and cannot push; push with the key of a user with role operator"),
         "{words}"
     );
+    assert_eq!(git::head(&host.repo(), BRANCH).await.unwrap(), head);
     host.end().await;
 }
 

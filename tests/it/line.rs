@@ -256,20 +256,29 @@ async fn the_newest_line_wins() {
     world.end().await;
 }
 
-/// L41: refused, and on record.
+/// L41: refused, and on record: a stranger's, and the cluster's own deploy key, which its engine holds as well.
 #[tokio::test]
-async fn a_key_that_is_not_the_clusters_is_refused() {
-    let world = World::new().await;
-    let mut stranger = world.agent_as(KeyPair::from_seed(&[3; 32]));
-    let cause = stranger.failure().await;
-    assert!(
-        cause.starts_with("the hub refused the line: unknown cluster"),
-        "{cause}"
-    );
-    assert!(world.hub.tunnels.get(&world.cluster).is_none());
-    let rows = world.hub.store.audit_tail(Some("eu1"), 10).await.unwrap();
-    assert_eq!(rows.len(), 1, "the attempt is on record");
-    world.end().await;
+async fn a_key_that_is_not_the_clusters_identity_is_refused() {
+    for engines in [false, true] {
+        let world = World::new().await;
+        let key = if engines {
+            world.deploy.clone()
+        } else {
+            KeyPair::from_seed(&[3; 32])
+        };
+        let print = key.public().fingerprint();
+        let cause = world.agent_as(key).failure().await;
+        assert!(
+            cause.starts_with("the hub refused the line: unknown cluster"),
+            "{cause}"
+        );
+        assert!(world.hub.tunnels.get(&world.cluster).is_none());
+        let rows = world.hub.store.audit_tail(Some("eu1"), 10).await.unwrap();
+        let told = rows.iter().map(|r| [&*r.action, &*r.verdict, &*r.target]);
+        let attempt = ["line.open", "deny", print.as_str()];
+        assert_eq!(told.collect::<Vec<_>>(), [attempt]);
+        world.end().await;
+    }
 }
 
 /// L41

@@ -1,4 +1,4 @@
-//! What people and programs hand to a hub in confidence stands in no log, answer or argument list.
+//! What people and programs hand to a hub in confidence, and its own private keys, stand in no log, answer or argument list.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -89,6 +89,23 @@ impl Hub {
             .unwrap()
             .trim()
             .to_owned()
+    }
+
+    /// A piece of each private key in its directory, of what is the key's own: not the beginning, which all such files share.
+    fn keys(&self) -> Vec<(String, String)> {
+        let entries = fs::read_dir(&self.data).unwrap().map(Result::unwrap);
+        let key = |entry: fs::DirEntry| {
+            let text = fs::read_to_string(entry.path()).ok()?;
+            let own = match text.lines().next()? {
+                // The line in which the seed is, and the one that the secret number goes on in.
+                "-----BEGIN OPENSSH PRIVATE KEY-----" => 4,
+                "-----BEGIN PRIVATE KEY-----" => 2,
+                _ => return None,
+            };
+            let piece = text.lines().nth(own).unwrap()[8..36].to_owned();
+            Some((entry.file_name().into_string().unwrap(), piece))
+        };
+        entries.filter_map(key).collect()
     }
 
     fn arguments(&self) -> String {
@@ -224,6 +241,10 @@ fn no_secret_is_in_a_log_at_any_level_nor_in_an_answer() {
     }
     places.push(("the hub's arguments".to_owned(), hub.arguments()));
     let token = hub.token();
+    let keys = hub.keys();
+    for name in ["hub.key", "ca.key", "git_host_key"] {
+        assert!(keys.iter().any(|(file, _)| file == name), "no {name}");
+    }
     let log = hub.end();
     assert!(
         log.contains("TRACE") && log.contains("eu1") && log.len() > 100_000,
@@ -238,8 +259,16 @@ fn no_secret_is_in_a_log_at_any_level_nor_in_an_answer() {
         .to_vec();
     canaries.push(("admin token", secret_part(&token)));
     canaries.push(("join token", secret_part(join_token)));
+    let own = keys.iter();
+    canaries.extend(own.map(|(file, piece)| (file.as_str(), piece.clone())));
+    let found = found(&places, &canaries);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Which of them is where, with the line.
+fn found(places: &[(String, String)], canaries: &[(&str, String)]) -> Vec<String> {
     let mut found = Vec::new();
-    for (place, text) in &places {
+    for (place, text) in places {
         let hits = canaries
             .iter()
             .filter(|(_, canary)| text.contains(canary.as_str()));
@@ -251,5 +280,5 @@ fn no_secret_is_in_a_log_at_any_level_nor_in_an_answer() {
             )
         }));
     }
-    assert!(found.is_empty(), "{found:#?}");
+    found
 }

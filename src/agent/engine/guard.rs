@@ -94,7 +94,7 @@ fn leads(kind: Kind) -> &'static [&'static str] {
 
 /// Whether an object is one that the policy is about.
 pub fn is_guarded(id: &ObjectId, roots: [&ObjectId; 2]) -> bool {
-    matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition) || roots.contains(&id)
+    id.kind.holds_others() || roots.contains(&id)
 }
 
 /// Where the live policy or its binding refuses something else than `wanted` does.

@@ -210,11 +210,13 @@ impl Install {
         self.dropped = all.cloned().collect();
     }
 
-    /// The same with another body for one object of ours.
+    /// The same with another body for one object of ours. Of several the first one's base counts.
     #[must_use]
     pub fn with(&self, id: &ObjectId, body: Value) -> Self {
         let mut install = self.clone();
-        let base = self.wanted.get(id).and_then(|wanted| wanted.body.own());
+        let replaced = self.base.as_ref().filter(|(of, _)| of == id);
+        let wanted = || self.wanted.get(id)?.body.own();
+        let base = replaced.map(|(_, body)| body).or_else(wanted);
         install.base = base.map(|body| (id.clone(), Arc::clone(body)));
         install.wanted.insert(id.clone(), own(body));
         install

@@ -116,7 +116,7 @@ impl Preparing {
                 () = sleep_until(due) => {}
                 changed = self.joined.changed() => {
                     changed.context("the task that joins has ended")?;
-                    (held.probe_due, held.bundle_due) = (Instant::now(), Instant::now());
+                    held.heard(Instant::now());
                 }
                 changed = self.link.changed() => changed.context("the link has ended")?,
                 changed = self.engine_git.changed() => {

@@ -24,6 +24,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::places;
 use super::stored::{self, within};
 use crate::agent::engine::canary;
 use crate::agent::gate::policy;
@@ -47,7 +48,8 @@ const KEPT_MAPS: [&str; 2] = [HUB_MAP, policy::CONFIG_MAP];
 const ENDS: Duration = Duration::from_secs(30);
 
 /// Deletes what the adoption YAML made and what the agent made for itself, in its own `namespace`. Engines live in
-/// `engines`; `known` is the join token that waited when this began; `stop` cuts the wait for engines, and that for the Pod's end.
+/// `engines`, as far as none was installed elsewhere; `known` is the join token that waited when this began; `stop` cuts the wait for
+/// engines, and that for the Pod's end.
 ///
 /// # Errors
 /// The agent is still there: it is to be started again, and does the rest, or joins with new YAML.
@@ -59,6 +61,8 @@ pub async fn remove(
     stop: &CancellationToken,
 ) -> Result<()> {
     info!("the hub removed this cluster: removing the agent, leaving engine and workloads");
+    // Argo CD stays where it was installed, whatever YAML was applied since.
+    let engines = &places::settled(engines, kube, namespace).await?;
     engine::leave(kube, (namespace, engines), stop).await;
     copy::end(kube, engines, stop).await;
     makes_way(kube, namespace, (known, false)).await?;

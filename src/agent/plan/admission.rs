@@ -16,6 +16,8 @@ use crate::bundle::{Kind, ObjectId};
 
 /// Between two questions about one controller. What it takes to be refused at all is over sooner than that.
 pub(super) const SPACING: Duration = Duration::seconds(10);
+/// Until the first one about a StatefulSet: its answer alone says why there is no Pod, and a Pod that was ended has another by then.
+const UNTOLD: Duration = Duration::seconds(5);
 /// How often Kubernetes is made to look in an hour. Who is in the way may answer a dry run otherwise than it does a Pod.
 const MOST: usize = 5;
 const HOUR: Duration = Duration::hours(1);
@@ -61,7 +63,11 @@ fn due(now: OffsetDateTime, history: &History, id: &ObjectId) -> Option<OffsetDa
     let faults = history.faults.iter().filter(|((_, of), _)| of == id);
     let since = faults.filter_map(|(_, past)| past.since).min()?;
     // A question of another episode says nothing of this one.
-    let asked = history.nudged.get(id).map_or(since, |at| since.max(*at));
+    let before = history.nudged.get(id).filter(|at| **at >= since);
+    if before.is_none() && id.kind == Kind::StatefulSet {
+        return Some(since + UNTOLD);
+    }
+    let asked = before.copied().unwrap_or(since);
     let tried = history.retried.get(id).into_iter().flatten();
     let tried: Vec<OffsetDateTime> = tried.copied().filter(|at| now - *at < HOUR).collect();
     let Some(last) = tried.last() else {

@@ -233,6 +233,30 @@ pub fn is_stop(path: &str) -> bool {
     path.starts_with("/spec/syncPolicy/automated") || path == "/spec/source/targetRevision"
 }
 
+/// Makes what is to be applied leave an Application stopped, where that is by its spec. Whether it is. Who emptied it stopped nothing.
+pub(super) fn stop_as(body: &mut Value, root: &Object) -> bool {
+    if root.fields.pointer("/spec/source").is_none() {
+        return false;
+    }
+    let revision = root.text("/spec/source/targetRevision");
+    let is_pinned = is_commit(revision);
+    if is_pinned {
+        body["spec"]["source"]["targetRevision"] = json!(revision);
+    }
+    let automated = root.fields.pointer("/spec/syncPolicy/automated");
+    let automated = automated.filter(|a| !a.is_null());
+    let is_off = automated.is_none_or(|a| a.get("enabled") == Some(&Value::Bool(false)));
+    if is_off && automated.is_some() {
+        body["spec"]["syncPolicy"]["automated"]["enabled"] = json!(false);
+    } else if is_off {
+        let policy = body.pointer_mut("/spec/syncPolicy");
+        if let Some(policy) = policy.and_then(Value::as_object_mut) {
+            policy.remove("automated");
+        }
+    }
+    is_pinned || is_off
+}
+
 pub(super) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
 }

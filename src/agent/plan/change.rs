@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
-use super::{Finding, Mode, Object, Observed, Plan, health};
+use super::{Class, Finding, Mode, Object, Observed, Plan, health};
 use crate::agent::engine::{self, Install};
 use crate::bundle::{Bundle, Kind, ObjectId};
 use crate::clock::parse_rfc3339;
@@ -301,7 +301,7 @@ pub struct Seen<'a> {
     pub adopted: bool,
 }
 
-/// What is not as a change wants it yet, or fails.
+/// What is not as a change wants it yet, or fails. A root that somebody stopped is neither: its controller answers for it all the same.
 pub fn left<'a>(
     install: &Install,
     observed: &Observed,
@@ -309,7 +309,8 @@ pub fn left<'a>(
     ailing: &Ailing,
 ) -> impl Iterator<Item = &'a Finding> {
     findings.iter().filter(move |f| {
-        install.wanted.contains_key(&f.object) && !f.class.is_beside() && !ailing.knows(observed, f)
+        let apart = f.class.is_beside() || f.class == Class::SuspendedByHuman;
+        install.wanted.contains_key(&f.object) && !apart && !ailing.knows(observed, f)
     })
 }
 
@@ -389,11 +390,7 @@ fn is_rolled(live: &Object) -> bool {
 
 /// What the form in force has no use for, in the order in which it goes: the reverse of an install's.
 pub fn surplus(change: &Change, install: &Install) -> Vec<ObjectId> {
-    let ours = |id: &ObjectId| {
-        !install.wanted.contains_key(id)
-            // Their end would take other objects with them.
-            && !matches!(id.kind, Kind::CustomResourceDefinition | Kind::Namespace)
-    };
+    let ours = |id: &ObjectId| !install.wanted.contains_key(id) && !id.kind.holds_others();
     let mut ids: Vec<ObjectId> = change.objects.iter().filter_map(Place::id).collect();
     ids.retain(ours);
     // With the agent's own rights go those to remove the rest.

@@ -69,7 +69,7 @@ pub fn components(moment: &Moment<'_>) -> Vec<Component> {
             || rights(id)
             || is_workload(id.kind)
             || id.kind.optional()
-            || matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
+            || id.kind.holds_others()
     };
     let crd = |live: &Object| live.is_true("Established");
     let there = |_: &Object| true;

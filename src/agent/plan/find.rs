@@ -30,6 +30,7 @@ pub(super) use altered::{DOWN, still_pulls, storage};
 pub use outdated::Named;
 pub(super) use outdated::named;
 use outdated::outdated;
+pub use stopped::as_stopped;
 
 /// An absence counts only if the API server was heard of that kind this recently.
 pub(super) const FRESH: Duration = Duration::seconds(90);
@@ -241,40 +242,14 @@ pub fn prunes(install: &Install, finding: &Finding) -> bool {
 
 fn terminating(install: &Install, observed: &Observed) -> Vec<Finding> {
     let mut found = Vec::new();
-    for id in install.wanted.keys() {
+    for id in install.wanted.keys().filter(|id| id.kind.holds_others()) {
         let Some(live) = observed.objects.get(id) else {
             continue;
         };
-        let class = match id.kind {
-            Kind::Namespace => Class::NamespaceTerminating,
-            Kind::CustomResourceDefinition => Class::CrdTerminating,
-            Kind::ClusterRole
-            | Kind::ServiceAccount
-            | Kind::ClusterRoleBinding
-            | Kind::Role
-            | Kind::RoleBinding
-            | Kind::ResourceQuota
-            | Kind::ConfigMap
-            | Kind::Service
-            | Kind::NetworkPolicy
-            | Kind::Secret
-            | Kind::Deployment
-            | Kind::StatefulSet
-            | Kind::GitRepository
-            | Kind::HelmRepository
-            | Kind::OciRepository
-            | Kind::Bucket
-            | Kind::HelmChart
-            | Kind::Kustomization
-            | Kind::HelmRelease
-            | Kind::AppProject
-            | Kind::Application
-            | Kind::ApplicationSet
-            | Kind::Receiver
-            | Kind::ImageRepository
-            | Kind::ImageUpdateAutomation
-            | Kind::ValidatingAdmissionPolicy
-            | Kind::ValidatingAdmissionPolicyBinding => continue,
+        let class = if id.kind == Kind::Namespace {
+            Class::NamespaceTerminating
+        } else {
+            Class::CrdTerminating
         };
         if let Some(since) = live.deleting {
             let prunes = install.traits.pruning_crds.contains(&id.name.as_str());

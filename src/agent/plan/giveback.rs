@@ -84,8 +84,8 @@ pub(super) fn steps(
         };
     }
     // That nothing dies is a verdict on these, and on the sync objects.
-    let holders = [Kind::Namespace, Kind::CustomResourceDefinition];
-    let told = holders.iter().all(|kind| is_told(now, observed, *kind));
+    let mut holders = Kind::ALL.into_iter().filter(|kind| kind.holds_others());
+    let told = holders.all(|kind| is_told(now, observed, kind));
     if !told || observed.awaited.iter().any(|kind| !kind.is_source()) {
         return Vec::new();
     }

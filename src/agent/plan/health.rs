@@ -7,7 +7,9 @@ use super::barred::barred;
 use super::fault::Class;
 use super::find::Finding;
 use super::state::{History, Object, Observed, Pod, Probe};
-use super::{barred, busy, doubt, failed, latent, retry, silence, superseded, undecodable};
+use super::{
+    barred, busy, doubt, failed, latent, quarantine, retry, silence, superseded, undecodable,
+};
 use crate::agent::engine::Install;
 use crate::agent::engine::argocd::SKIP;
 use crate::bundle::{Kind, ObjectId};
@@ -244,6 +246,7 @@ pub(super) fn roots(
         }
         complained(now, install, history, (id, live), found);
         found.extend(doubt::found(now, observed, (id, live)));
+        found.extend(quarantine::astray(now, install, observed, (id, live)));
         let controller = install.controller(id);
         let up = answers(install, observed, &controller)
             && !is_led_by_former(now, observed, &controller);

@@ -222,7 +222,7 @@ fn complained(live: &Object) -> Option<OffsetDateTime> {
 
 /// Whether nothing came back, or no connection came about: what a policy does to one.
 pub(super) fn is_network(message: &str) -> bool {
-    const SIGNS: [&str; 10] = [
+    const SIGNS: [&str; 11] = [
         "i/o timeout",
         "connection timed out",
         "connection refused",
@@ -230,6 +230,8 @@ pub(super) fn is_network(message: &str) -> bool {
         "no route to host",
         "network is unreachable",
         "no such host",
+        // OpenSSH's word for that, whatever the resolver says of it.
+        "could not resolve hostname",
         "server misbehaving",
         "context deadline exceeded",
         // gRPC's own word for it, which goes with others too.

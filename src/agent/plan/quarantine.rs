@@ -46,6 +46,7 @@ pub use order::unlooked;
 pub use removed::{has_removed, is_at_work, is_under_way, removed};
 use shield::{Owner, Shield};
 pub use undone::{Undone, undone};
+pub use unreached::astray;
 pub use waits::{Wait, waits};
 
 /// Flux neither applies nor prunes an object with this annotation and the value `disabled`.

@@ -80,6 +80,7 @@ impl History {
             at_work,
             releasing,
             operation,
+            stopped: _,
             down,
             unready,
             vain,

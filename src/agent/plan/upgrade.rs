@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 
 use super::window::Window;
 use crate::clock;
+use crate::wire::id::ClusterName;
 use crate::wire::report::Status;
 
 /// The image that comes back; present while another one is on trial.
@@ -299,6 +300,20 @@ fn failed(deployed: &Deployed, trial: &Trial, blame: Blame, why: &str) -> Failed
         tries: before.map_or(0, |before| before.tries).saturating_add(1),
         blame,
         why: why.to_owned(),
+    }
+}
+
+/// An image of which the cluster's admission makes another one. Under its own name it is never there, and who goes by names would try it
+/// without an end: people give the name that it has there.
+pub fn rewritten((image, wish): (&str, u64), becomes: &str, cluster: &ClusterName) -> Failed {
+    Failed {
+        image: image.to_owned(),
+        wish,
+        tries: 1,
+        blame: Blame::Image,
+        why: format!(
+            "the cluster's admission makes {becomes} of it; give that name: 'linesman cluster upgrade {cluster} --image {becomes}'"
+        ),
     }
 }
 

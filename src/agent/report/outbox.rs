@@ -288,7 +288,9 @@ impl Outbox {
     }
 
     fn drop_one(&mut self) {
-        let closed = self.heals.iter().position(|h| h.result != HealResult::Open);
+        // One that was reported may go on for weeks, and is told of once only.
+        let closed = |h: &HealRecord| h.result == HealResult::Healed || heal::is_over(h);
+        let closed = self.heals.iter().position(closed);
         self.heals.remove(closed.unwrap_or(0));
         self.dropped += 1;
     }

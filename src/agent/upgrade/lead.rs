@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{Upgrade, over};
 use crate::agent::Joined;
@@ -19,7 +19,7 @@ use crate::agent::lease::Term;
 use crate::agent::link::LinkState;
 use crate::agent::plan::upgrade::{
     DEADLINE, Deployed, FAILED, Failed, Lead, PREVIOUS, Part, Said, Stay, Step, TRIED, Turn, WISH,
-    WITHIN, condition, decide,
+    WITHIN, condition, decide, rewritten,
 };
 use crate::agent::plan::window;
 use crate::clock;
@@ -32,8 +32,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// While it is not known yet whether the image or the hub was to blame.
 const SETTLING: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_mins(1);
-/// The calls of one look, all at the end of their time: to the Deployment, to the Pods, to write, and to free the label.
-const LONGEST: Duration = stored::DEADLINE.saturating_mul(5);
+/// The calls of one look, all at the end of their time: to the Deployment, to the Pods, to try and to write, and to free the label.
+const LONGEST: Duration = stored::DEADLINE.saturating_mul(6);
 /// The hub hears this agent, also without a line: so long after the last acknowledged report.
 const HEARD: Duration = Duration::from_secs(45);
 
@@ -185,6 +185,11 @@ impl Upgrading {
 
     async fn begin(&self, image: &str, deployed: &Deployed, version: &str) -> Result<()> {
         let wish = self.wish();
+        let becomes = self.upgrade.becomes(version, image).await?;
+        if becomes != image {
+            let failed = rewritten((image, wish), &becomes, &self.context.cluster);
+            return self.refuse(&failed, version).await;
+        }
         let same = |failed: &&Failed| failed.image == image && failed.wish == wish;
         let before = deployed.failed.as_ref().filter(same);
         let mut annotations = over();
@@ -202,6 +207,21 @@ impl Upgrading {
         info!(image, before = deployed.image, "agent's image on trial");
         let note = format!("image {image} is on trial; {} goes on", deployed.image);
         self.event(EventType::Normal, "AgentUpgrade", &note).await;
+        Ok(())
+    }
+
+    /// Keeps why an image was not tried: it is not until another one is wished.
+    async fn refuse(&self, failed: &Failed, version: &str) -> Result<()> {
+        let mut annotations = over();
+        annotations[FAILED] = json!(serde_json::to_string(failed)?);
+        self.upgrade.write(version, &annotations, None).await?;
+        let note = format!("image {} is not tried: {}", failed.image, failed.why);
+        warn!(
+            image = failed.image,
+            why = failed.why,
+            "agent's image not tried"
+        );
+        self.event(EventType::Warning, "AgentReturned", &note).await;
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use crate::agent::plan::state::Answer;
 use crate::agent::plan::{
     self, Action, History, Key, Object, Observed, Plan, Step, burst, ownership, pace, probes,
 };
-use crate::bundle::{Kind, ObjectId};
+use crate::bundle::ObjectId;
 use crate::clock;
 
 impl Watchdog {
@@ -112,8 +112,9 @@ impl Watchdog {
         // What is ours again is made from the bundle. What is applied to the root leaves alone what is held, also by the step before.
         let current = ownership::taken(install, hands.observed);
         let shielded = shield::shielded(&current, &hands.view.subscribe().borrow());
+        let kept = plan::find::as_stopped(shielded, &step.target, hands.observed, &self.history);
         let hands = Hands {
-            install: &shielded,
+            install: &kept,
             ..hands
         };
         let done = Box::pin(self.attended(hands, install, step, &saved)).await;
@@ -190,9 +191,7 @@ pub(super) fn is_dying(
     history: &History,
 ) -> bool {
     let dies = |(id, live): (&ObjectId, &Arc<Object>)| {
-        matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition)
-            && live.deleting.is_some()
-            && install.wanted.contains_key(id)
+        id.kind.holds_others() && live.deleting.is_some() && install.wanted.contains_key(id)
     };
     observed.objects.iter().any(dies) || burst::is_on(now, install, observed, history)
 }

@@ -7,6 +7,8 @@
 //! object with a window of its own: until the engine has the new key and has answered with it, the former one stays in use. A Secret
 //! of signers that is not wanted any more is no matter of the planner's: people are told to remove it.
 
+use std::borrow::Cow;
+
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
@@ -19,7 +21,8 @@ use crate::agent::engine::argocd::{KEYRING, KNOWN_HOSTS};
 use crate::agent::engine::compare::drift;
 use crate::agent::engine::flux::SIGNERS;
 use crate::agent::observe::View;
-use crate::agent::plan::{self, Action, Mode, Observed, Step, health, window};
+use crate::agent::plan::quarantine::shield;
+use crate::agent::plan::{self, Action, History, Mode, Observed, Step, health, window};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock;
 use crate::keys::Public;
@@ -121,6 +124,11 @@ impl Watchdog {
                 action,
                 target,
                 cause: None,
+            };
+            let kept = written_from(now, &step.target, observed, &self.history);
+            let hands = Hands {
+                install: &kept,
+                ..hands
             };
             let done = hands.act(&step, &[]).await;
             self.note(&step, &done.outcome, observed);
@@ -227,6 +235,17 @@ fn changed(before: &Install, now: &Install, observed: &Observed) -> Vec<ObjectId
     secrets.chain(source).chain(signing).cloned().collect()
 }
 
+/// What one of them is written from: as in any step, the root leaves alone what is held, and stays stopped where a person stopped it.
+fn written_from<'a>(
+    now: &'a Install,
+    id: &ObjectId,
+    observed: &Observed,
+    history: &History,
+) -> Cow<'a, Install> {
+    let shielded = shield::shielded(now, observed);
+    plan::find::as_stopped(shielded, id, observed, history)
+}
+
 /// Those with a maintenance window of their own, and the others.
 fn parted(
     at: OffsetDateTime,
@@ -255,7 +274,7 @@ mod tests {
     use crate::agent::DeployKey;
     use crate::agent::gate::policy::Mending;
     use crate::agent::plan::tests::{Cluster, desired_of, install, install_signed};
-    use crate::agent::plan::{History, MAINTENANCE, project};
+    use crate::agent::plan::{Class, MAINTENANCE, project};
     use crate::agent::watchdog::tests::watchdog;
     use crate::bundle::Bundle;
     use crate::keys::KeyPair;
@@ -327,6 +346,39 @@ mod tests {
             assert_eq!(no_signers(before, now), None);
             assert!(before.wanted.keys().eq(now.wanted.keys()));
         }
+    }
+
+    /// F29: an engine that has taken another one's place, and may prune again, delivers nothing that a person holds back.
+    #[test]
+    fn a_stopped_root_that_may_prune_again_stays_stopped() {
+        let of = |prunes: bool| {
+            let mut desired = desired_of(EngineKind::Argocd);
+            desired.prunes = prunes;
+            Install::new(&desired, &BTreeMap::new(), Some(Mending::default()))
+        };
+        let (before, now) = (of(false), of(true));
+        let root = now.sync.clone();
+        let mut body = before.body(&root).unwrap();
+        body["spec"]["syncPolicy"]["automated"] = Value::Null;
+        let live = project::object(root.kind, serde_json::from_value(body).unwrap());
+        let observed = Observed {
+            objects: [(root.clone(), Arc::new(live))].into(),
+            ..Observed::default()
+        };
+        let all = changed(&before, &now, &observed);
+        assert_eq!(all, std::slice::from_ref(&root));
+        let automated = |history: &History| {
+            let install = written_from(&now, &root, &observed, history);
+            let body = install.body(&root).unwrap();
+            body.pointer("/spec/syncPolicy/automated").cloned()
+        };
+        let mut history = History::default();
+        let at_work = json!({"prune": true, "selfHeal": true});
+        assert_eq!(automated(&history), Some(at_work));
+        let stopped = (Class::SuspendedByHuman, root.clone());
+        let told = history.faults.entry(stopped).or_default();
+        told.since = Some(OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(automated(&history), None);
     }
 
     /// An install that reads with this key, and what it is made of.

@@ -166,12 +166,19 @@ fn quoted(path: &Path) -> String {
 }
 
 fn clone(directory: &Path, catalog: &CatalogView, ssh: &str) -> Result<()> {
+    git(None, &cloning(directory, catalog, ssh), Some(ssh))
+        .with_context(|| format!("clone the catalog from {}", catalog.url))
+}
+
+/// The URL is the hub's word: with `--` before it, it is no option, of which one names a program to run here.
+fn cloning(directory: &Path, catalog: &CatalogView, ssh: &str) -> Vec<OsString> {
     let mut args = ["clone", how_told(), "--branch", &catalog.branch, "--config"]
         .map(OsString::from)
         .to_vec();
-    args.extend([format!("core.sshCommand={ssh}"), catalog.url.clone()].map(OsString::from));
+    let ssh = format!("core.sshCommand={ssh}");
+    args.extend([ssh.as_str(), "--", &catalog.url].map(OsString::from));
     args.push(directory.into());
-    git(None, &args, Some(ssh)).with_context(|| format!("clone the catalog from {}", catalog.url))
+    args
 }
 
 /// git shows how far it is to whoever sits at the terminal.
@@ -339,6 +346,25 @@ mod tests {
             command
                 .ends_with("ConnectTimeout=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=3")
         );
+    }
+
+    /// git takes options behind the URL's place, too: the directory was then the repository.
+    #[test]
+    fn what_the_hub_calls_its_catalog_is_no_option_of_gits() {
+        let catalog = CatalogView {
+            url: "--upload-pack=touch here".to_owned(),
+            branch: "main".to_owned(),
+            head: None,
+            known_hosts: String::new(),
+        };
+        let args = cloning(Path::new("catalog"), &catalog, "ssh -i key");
+        let end = [
+            "core.sshCommand=ssh -i key",
+            "--",
+            "--upload-pack=touch here",
+            "catalog",
+        ];
+        assert_eq!(args[5..], end.map(OsString::from));
     }
 
     /// What the error names is git's last words, also behind the steps of its progress.

@@ -102,7 +102,7 @@ type Came = Result<String, (String, String)>;
 fn welcome(hub: &str) -> String {
     format!(
         "You are logged in to {hub}. Go back to your terminal, which goes on by itself; you can close this window. What there is to do \
-         next: 'linesman cluster list' shows the clusters, 'linesman kubeconfig --merge' brings them into kubectl."
+         next: 'linesman cluster list' shows the clusters, 'linesman kubeconfig NAME --merge' brings one into kubectl."
     )
 }
 

@@ -28,9 +28,10 @@ pub fn ended<'a>(
     let (at, last) = over
         .filter(|(at, _)| now - *at <= TOLD)
         .max_by_key(|(at, _)| *at)?;
-    let how = match last.revoked_at {
-        Some(_) => "was revoked",
-        None => "ended",
+    let how = match (last.revoked_at, &last.revoked_by) {
+        (Some(_), Some(by)) => format!("was revoked by {by}"),
+        (Some(_), None) => "was revoked".to_owned(),
+        (None, _) => "ended".to_owned(),
     };
     Some(Denied {
         rule: NO_GRANT,
@@ -123,7 +124,13 @@ mod tests {
             clock::rfc3339(at(-1))
         );
         let next = "ask a hub admin for another one: linesman grant add user:ada --cluster eu1 --group admin --for 2h";
+        let by_bob = reason.replace("was revoked at", "was revoked by bob at");
         assert_eq!(told(&grants, "eu1", 0), Some((reason, next.to_owned())));
+        grants[2].revoked_by = Some("bob".to_owned());
+        assert_eq!(told(&grants, "eu1", 0), Some((by_bob, next.to_owned())));
+        let why = grants[2].ended(at(0)).unwrap().to_string();
+        let expected = format!("it was revoked by bob at {}", clock::rfc3339(at(-1)));
+        assert_eq!(why, expected);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Grant {
     pub expires_at: Option<OffsetDateTime>,
     /// When it was taken back.
     pub revoked_at: Option<OffsetDateTime>,
+    /// The name of the user who did; None = nobody by name: it went with its user or its cluster.
+    pub revoked_by: Option<String>,
     /// Why it was given, such as a ticket's number.
     pub reason: String,
     /// The name of the user who gave it; `hub` for the default grant.
@@ -177,7 +179,8 @@ pub enum No {
     OtherCluster(Clusters),
     #[error("it ended at {0}")]
     Expired(String),
-    #[error("it was revoked at {0}")]
+    /// When, and by whom where that is known.
+    #[error("it was revoked {0}")]
     Revoked(String),
     #[error("it is read-only, and '{0}' is more than reading")]
     ReadOnly(String),
@@ -209,7 +212,12 @@ impl Grant {
     /// How it ended, if it has.
     pub fn ended(&self, now: OffsetDateTime) -> Option<No> {
         if let Some(at) = self.revoked_at {
-            return Some(No::Revoked(clock::rfc3339(at)));
+            let at = format!("at {}", clock::rfc3339(at));
+            let by = self.revoked_by.as_ref();
+            return Some(No::Revoked(match by {
+                Some(by) => format!("by {by} {at}"),
+                None => at,
+            }));
         }
         let end = self.expires_at.filter(|end| *end <= now)?;
         Some(No::Expired(clock::rfc3339(end)))

@@ -35,6 +35,7 @@ pub(super) fn grant(text: &str) -> Grant {
         mode: Mode::Full,
         expires_at: None,
         revoked_at: None,
+        revoked_by: None,
         reason: "TICKET-1".to_owned(),
         created_by: "admin".to_owned(),
         created_at: at(-60),

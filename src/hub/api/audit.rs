@@ -45,6 +45,8 @@ struct Wanted {
     user: Option<String>,
     cluster: Option<String>,
     verdict: Option<String>,
+    /// `open`, `close`, `event`, several with commas between.
+    stage: Option<String>,
     /// `kube.exec`, `kube.*`, several with commas between.
     action: Option<String>,
     /// Of Kubernetes requests, as their paths name it.
@@ -216,6 +218,7 @@ fn query(wanted: &Wanted) -> Result<AuditQuery, Problem> {
         actor: wanted.user.as_deref().map(actor),
         cluster: wanted.cluster.clone(),
         verdict: wanted.verdict.clone(),
+        stages: narrow::stages(wanted.stage.as_deref())?,
         actions: narrow::actions(wanted.action.as_deref())?,
         namespace: narrow::namespace(wanted.namespace.as_deref())?,
         request: wanted.request.as_deref().map(of_request).transpose()?,
@@ -282,10 +285,12 @@ fn described(query: &AuditQuery) -> String {
     let at = |ms: i64| {
         clock::rfc3339(time::OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(ms))
     };
+    let one_of = |words: &[String]| (!words.is_empty()).then(|| words.join(","));
     let words = [
         ("by", query.actor.clone()),
         ("cluster", query.cluster.clone()),
         ("verdict", query.verdict.clone()),
+        ("stage", one_of(&query.stages)),
         ("action", narrow::shown(&query.actions)),
         ("namespace", query.namespace.clone()),
         ("request", query.request.as_ref().map(|r| r.id.clone())),

@@ -100,7 +100,7 @@ impl Caller {
         target: &str,
     ) -> Result<(), Problem> {
         let entry = self.entry(action, cluster, target);
-        hub.audit.event(entry.clone()).await?;
+        hub.audit.change(entry.clone()).await?;
         *self.recorded() = Some(entry);
         Ok(())
     }
@@ -108,6 +108,11 @@ impl Caller {
     /// Puts on record that the change of the last record was not made, because somebody else's came before it.
     pub async fn lost(&self, hub: &Hub) -> Result<(), Problem> {
         self.not_made(hub, LOST.to_owned()).await
+    }
+
+    /// Puts on record that the change of the last record made nothing new: it is `what`, of the same call that came before.
+    pub async fn came_before(&self, hub: &Hub, what: &str) -> Result<(), Problem> {
+        self.not_made(hub, format!("not made: it is {what}")).await
     }
 
     /// What came of the change of the last record. Where it is refused after all, the record says that it was not made; of what

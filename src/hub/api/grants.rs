@@ -113,9 +113,14 @@ async fn add(
     caller
         .record(&hub, "grant.add", cluster, &described(&grant))
         .await?;
+    let new_id = grant.id.clone();
     let grant = hub.store.add_grant(grant, key, now).await;
     let grant = grant.map_err(precondition::taken);
     let grant = caller.outcome(&hub, grant).await?;
+    if grant.id != new_id {
+        let what = format!("grant {}, which the same call made before", grant.id);
+        caller.came_before(&hub, &what).await?;
+    }
     hub.access_changed.notify_one();
     Ok((
         StatusCode::CREATED,
@@ -152,7 +157,8 @@ async fn revoke(
             id: &id,
             rev: grant.rev,
         };
-        let revoked = hub.store.revoke_grant(seen, clock::now());
+        let by = &caller.user.name;
+        let revoked = hub.store.revoke_grant(seen, by, clock::now());
         Ok(revoked.await?.then_some(()))
     });
     revoked.await?;
@@ -206,6 +212,7 @@ fn view(grant: &Grant, now: OffsetDateTime) -> GrantView {
         read_only: grant.mode == Mode::Read,
         expires_at: grant.expires_at.map(clock::rfc3339),
         revoked_at: grant.revoked_at.map(clock::rfc3339),
+        revoked_by: grant.revoked_by.clone(),
         over: grant.is_over(now),
         reason: grant.reason.clone(),
         created_by: grant.created_by.clone(),

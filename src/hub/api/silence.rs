@@ -68,6 +68,7 @@ impl Class {
             | "/v1/clusters/{name}/identity"
             | "/v1/clusters/{name}/revoke"
             | "/v1/clusters/{name}/labels"
+            | "/v1/users/{name}/sessions/end"
             | "/v1/unknown-agents/accept"
             | "/v1/clusters/{name}/diagnoses" => Self::Write(Again::Harmless),
             // By its key a change is known again that is stored and was not confirmed.

@@ -172,7 +172,7 @@ async fn bind(
     let because = (!reason.is_empty()).then_some(reason);
     let mut entry = caller.entry("cluster.accept", Some(name), &fingerprint);
     entry.reason.clone_from(&because);
-    hub.audit.event(entry).await?;
+    hub.audit.change(entry).await?;
     let accepted = match hub.store.accept_agent(accept, clock::now()).await? {
         Accepted::Bound {
             cluster,

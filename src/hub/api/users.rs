@@ -28,6 +28,8 @@ use crate::wire::id::ClusterName;
 
 mod change;
 mod code;
+mod narrow;
+mod sessions;
 
 const MAX_TITLE: usize = 100;
 const MAX_GROUPS: usize = 64;
@@ -44,6 +46,7 @@ pub fn routes() -> Router<Arc<Hub>> {
             get(change::show).patch(change::set).delete(remove),
         )
         .route("/v1/users/{name}/login-codes", post(code::make))
+        .route("/v1/users/{name}/sessions/end", post(sessions::end))
         .route("/v1/api-tokens", get(tokens).post(create))
         .route("/v1/api-tokens/{id}", get(one).delete(revoke))
 }
@@ -202,6 +205,9 @@ async fn tokens(
 ) -> Result<Json<Page<ApiTokenView>>, Problem> {
     let of = whose(&hub, &caller, wanted.user.as_deref(), "token.list").await?;
     let tokens = hub.store.api_tokens(of.as_deref(), clock::now()).await?;
+    let own = caller.user.clusters.as_ref();
+    let told = |(token, user)| Some((narrow::shown(token, own)?, user));
+    let tokens: Vec<(ApiToken, String)> = tokens.into_iter().filter_map(told).collect();
     let part = Part {
         limit: wanted.limit,
         cursor: wanted.cursor,
@@ -250,6 +256,8 @@ async fn one(
     if over || token.revoked_at.is_some() {
         return Err(unknown("token", &id));
     }
+    let token = narrow::shown(token, caller.user.clusters.as_ref());
+    let token = token.ok_or_else(|| unknown("token", &id))?;
     Ok((precondition::tag(TOKEN_REV), Json(view(token, user.name))))
 }
 
@@ -310,6 +318,11 @@ async fn create(
     let key = precondition::key(&headers)?.map(str::to_owned);
     let stored = hub.store.add_api_token(record, key).await;
     let stored = caller.outcome(&hub, stored.map_err(not_made)).await?;
+    if stored.id != fresh.id {
+        let id = &stored.id;
+        let what = format!("token {id}, which the same call made before, with another secret");
+        caller.came_before(&hub, &what).await?;
+    }
     // A repeated call finds its token and gives it this secret.
     let text = fresh.with_id(&stored.id).text(Prefix::Api);
     let answer = ApiTokenAnswer {

@@ -58,6 +58,16 @@ pub fn carried(open: AuditRow, at: i64) -> AuditRow {
     }
 }
 
+/// The end of a request whose beginning the database lost names none, for its number is another record's, or will be.
+pub fn orphan(close: &mut AuditRow) {
+    const WHY: &str = "the database lost the record of its beginning";
+    close.opened = None;
+    close.reason = Some(match close.reason.take() {
+        Some(reason) => format!("{reason}; {WHY}"),
+        None => WHY.to_owned(),
+    });
+}
+
 /// Bytes that count as a record's: of its JSON, which is what it takes on disk with its hashes and indexes.
 pub fn size(row: &AuditRow) -> u64 {
     canonical(row).len() as u64

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{self, Head, anchor_input, genesis};
-use super::{Audit, Command, Counted, Opened, PLACES, doubt};
+use super::{Audit, Command, Counted, PLACES, doubt};
 use crate::clock;
 use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 use crate::hub::trust::Said;
@@ -20,10 +20,12 @@ mod lost;
 mod pace;
 mod prune;
 mod rows;
+mod tell;
 
 use lost::Lost;
 use pace::Pace;
 use rows::{Stage, close_row, interrupted, millis, row};
+use tell::{Opening, Telling};
 
 /// What was taken from the queue at once, the chain's own upkeep included, may wait for the database for so long: the next
 /// callers wait for it, and it may wait on a connection that is lost. A batch that takes longer is in doubt.
@@ -54,7 +56,9 @@ pub struct Chain {
     unsure: bool,
     /// The last batch, where the database did not say whether it has it.
     doubt: Vec<AuditRow>,
-    /// Closes that could not be stored yet.
+    /// The requests whose changes are announced in it.
+    announced: BTreeSet<String>,
+    /// Closes that could not be stored yet, and what is to be said of changes that were not made.
     late: Vec<AuditRow>,
     lost: Lost,
     pace: Pace,
@@ -98,6 +102,7 @@ pub async fn start(
         carried: BTreeMap::new(),
         unsure: false,
         doubt: Vec::new(),
+        announced: BTreeSet::new(),
         late: Vec::new(),
         lost: Lost::default(),
         pace: Pace::new(Instant::now(), head.seq),
@@ -171,7 +176,7 @@ impl Chain {
     /// Stores a batch and tells each caller; a batch that cannot be stored is refused as a whole.
     async fn carry_out(&mut self, batch: &mut Vec<Command>) {
         let mut rows = Vec::with_capacity(batch.len());
-        let (mut opens, mut events) = (Vec::new(), Vec::new());
+        let (mut opens, mut events) = (Vec::<Opening>::new(), Vec::<Telling>::new());
         let (mut anchors, mut prunes, mut interrupts) = (Vec::new(), Vec::new(), Vec::new());
         for command in batch.drain(..) {
             match command {
@@ -183,9 +188,13 @@ impl Chain {
                     rows.push(row(Stage::Open, &entry));
                     opens.push((rows.len() - 1, entry, place, stored));
                 }
-                Command::Event { entry, stored } => {
+                Command::Event {
+                    entry,
+                    ahead,
+                    stored,
+                } => {
                     rows.push(row(Stage::Event, &entry));
-                    events.push(stored);
+                    events.push((entry, ahead, stored));
                 }
                 Command::Close(closing) => {
                     self.pace.closed(closing.opened);
@@ -198,33 +207,16 @@ impl Chain {
                 Command::Interrupt(open, done) => interrupts.push((open, done)),
             }
         }
+        let announced = events.iter().filter(|(_, ahead, _)| *ahead);
+        let announced = announced.map(|(entry, ..)| entry.request_id.clone());
+        let announced = announced.filter(|id| !id.is_empty()).collect();
         let outcome = if rows.is_empty() {
             Ok(Vec::new())
         } else {
-            self.store(rows).await
+            self.put(rows, announced).await
         };
         match outcome {
-            Ok(seqs) => {
-                // A caller that went away has nothing to be told; what it opened closes itself.
-                for (index, entry, place, stored) in opens {
-                    let Some(seq) = seqs.get(index).copied() else {
-                        continue;
-                    };
-                    self.pace.opened();
-                    drop(stored.send(Opened {
-                        entry,
-                        seq,
-                        losses: self.lost.times(),
-                        since: Instant::now(),
-                        exit: None,
-                        refused: None,
-                        place: Some(place),
-                    }));
-                }
-                for stored in events {
-                    let _gone = stored.send(());
-                }
-            }
+            Ok(seqs) => self.tell(&seqs, opens, events).await,
             // What they are about is refused, which is said once.
             Err(_) if self.store.is_away() => {}
             Err(error) => {
@@ -293,10 +285,19 @@ impl Chain {
 
     /// Chains and stores rows, and what is owed from before; gives the numbers of the rows. The head moves only with a
     /// commit.
-    async fn store(&mut self, mut rows: Vec<AuditRow>) -> Result<Vec<i64>, StoreError> {
+    async fn store(&mut self, rows: Vec<AuditRow>) -> Result<Vec<i64>, StoreError> {
+        self.put(rows, BTreeSet::new()).await
+    }
+
+    /// The same of rows in which the changes of these requests are announced.
+    async fn put(
+        &mut self,
+        mut rows: Vec<AuditRow>,
+        announced: BTreeSet<String>,
+    ) -> Result<Vec<i64>, StoreError> {
         let asked = rows.len();
         if let Err(error) = self.settle_doubt().await {
-            self.late.extend(doubt::owed(rows, false));
+            self.late.extend(doubt::owed(rows, false, &announced));
             return Err(error);
         }
         rows.append(&mut self.late);
@@ -306,7 +307,7 @@ impl Chain {
             Some(writer) => self.store.extend_audit(self.floor, &mut rows, writer).await,
         };
         if let Err(error) = done {
-            self.doubt = rows;
+            (self.doubt, self.announced) = (rows, announced);
             return Err(error);
         }
         self.stored(&rows);
@@ -336,10 +337,11 @@ impl Chain {
             None => false,
         };
         let batch = std::mem::take(&mut self.doubt);
+        let announced = std::mem::take(&mut self.announced);
         if stored {
             self.stored(&batch);
         }
-        self.late.extend(doubt::owed(batch, stored));
+        self.late.extend(doubt::owed(batch, stored, &announced));
         Ok(())
     }
 

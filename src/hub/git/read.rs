@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use git2::{
     DiffOptions, ErrorCode, ObjectType, Oid, Repository, Tree, TreeWalkMode, TreeWalkResult,
 };
@@ -92,7 +92,9 @@ pub async fn below(repo: &Path, branch: &str, directories: Vec<String>) -> Resul
             let Ok(tree) = entry.and_then(|entry| git.find_tree(entry.id())) else {
                 continue;
             };
-            let found = read_tree(&git, &tree)?.into_iter();
+            let found = read_tree(&git, &tree);
+            let found = found.with_context(|| format!("read {directory} of the catalog"))?;
+            let found = found.into_iter();
             files.extend(found.map(|(path, content)| (format!("{directory}/{path}"), content)));
         }
         Ok(files)
@@ -337,21 +339,60 @@ fn printable(text: &str) -> String {
 }
 
 fn read_tree(git: &Repository, tree: &Tree<'_>) -> Result<Files> {
+    read_at_most(MAX_READ, git, tree)
+}
+
+fn read_at_most(most: usize, git: &Repository, tree: &Tree<'_>) -> Result<Files> {
+    let objects = git.odb()?;
     let mut files = Files::new();
-    let mut size = 0;
-    tree.walk(TreeWalkMode::PreOrder, |root, entry| {
+    let mut size: usize = 0;
+    let walked = tree.walk(TreeWalkMode::PreOrder, |root, entry| {
         if entry.kind() != Some(ObjectType::Blob) {
             return TreeWalkResult::Ok;
         }
-        let (Ok(name), Ok(blob)) = (entry.name(), git.find_blob(entry.id())) else {
+        // What is too large is not read first.
+        let (Ok(name), Ok((length, _))) = (entry.name(), objects.read_header(entry.id())) else {
             return TreeWalkResult::Ok;
         };
-        size += blob.size();
-        if size > MAX_READ {
+        size = size.saturating_add(length);
+        if size > most {
             return TreeWalkResult::Abort;
         }
-        files.insert(format!("{root}{name}"), blob.content().to_vec());
+        if let Ok(blob) = git.find_blob(entry.id()) {
+            files.insert(format!("{root}{name}"), blob.content().to_vec());
+        }
         TreeWalkResult::Ok
-    })?;
+    });
+    ensure!(
+        size <= most,
+        "its files have more than {most} bytes together, and the hub reads no more: keep large ones in another directory"
+    );
+    walked?;
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_too_large_together_are_refused_in_words() {
+        let name = crate::keys::hex(&crate::clock::random::<8>());
+        let root = std::env::temp_dir().join(format!("linesman-read-{name}"));
+        let git = Repository::init_bare(&root).unwrap();
+        let mut tree = git.treebuilder(None).unwrap();
+        let files: Files = [("a", "12345"), ("b", "678")]
+            .map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()))
+            .into();
+        for (name, content) in &files {
+            let mode = git2::FileMode::Blob.into();
+            let blob = git.blob(content).unwrap();
+            tree.insert(name.as_str(), blob, mode).unwrap();
+        }
+        let tree = git.find_tree(tree.write().unwrap()).unwrap();
+        assert_eq!(read_at_most(8, &git, &tree).unwrap(), files);
+        let refused = read_at_most(7, &git, &tree).unwrap_err().to_string();
+        assert!(refused.contains("more than 7 bytes"), "{refused}");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
 }

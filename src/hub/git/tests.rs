@@ -188,7 +188,8 @@ async fn commits_at_the_same_time_are_all_kept() {
         .await
         .unwrap();
     let mut tasks = tokio::task::JoinSet::new();
-    for i in 0..12 {
+    // More than a commit has tries.
+    for i in 0..30 {
         let repo = repo.clone();
         tasks.spawn(async move {
             let name = format!("clusters/c{i}/base.yaml");
@@ -198,7 +199,7 @@ async fn commits_at_the_same_time_are_all_kept() {
     while let Some(done) = tasks.join_next().await {
         assert!(done.unwrap().unwrap().is_some());
     }
-    assert_eq!(files(&repo, BRANCH).await.unwrap().len(), 13);
+    assert_eq!(files(&repo, BRANCH).await.unwrap().len(), 31);
 }
 
 #[tokio::test]

@@ -99,6 +99,7 @@ pub async fn serve(
         host_key: server.host_key,
         limits: server.limits,
         authorize: Arc::new(authorize),
+        covers: run::covers,
         run: Arc::new(move |command| Box::pin(run::run(Arc::clone(&catalog), command))),
     };
     let clearing = stop.run_until_cancelled(clear);

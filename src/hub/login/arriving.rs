@@ -4,7 +4,7 @@ use super::LoginError;
 use crate::clock;
 use crate::hub::oidc::Provider;
 use crate::hub::oidc::claims::Identity;
-use crate::hub::store::{Arrival, Known, UserRow};
+use crate::hub::store::{Arrival, FIRST_ADMIN, Known, UserRow};
 use crate::hub::{Hub, grants};
 
 /// Someone whom the provider vouches for, and whom the store does not know so yet.
@@ -13,6 +13,8 @@ pub(super) struct Arriving {
     user: UserRow,
     /// As they are in the store; None = they are new.
     before: Option<UserRow>,
+    /// Whether a local user who was removed has the name until then.
+    freed: bool,
 }
 
 impl Arriving {
@@ -33,11 +35,12 @@ impl Arriving {
             .store
             .would_arrive(arrival.clone(), clock::now())
             .await?;
-        let (user, before) = let_in(known, &arrival.name)?;
+        let (user, before, freed) = let_in(known, &arrival.name)?;
         Ok(Self {
             arrival,
             user,
             before,
+            freed,
         })
     }
 
@@ -54,6 +57,17 @@ impl Arriving {
             .map(Vec::as_slice)
     }
 
+    /// The name before, where it is another.
+    pub(super) fn name_before(&self) -> Option<&str> {
+        let before = self.before.as_ref().map(|before| before.name.as_str());
+        before.filter(|before| *before != self.user.name)
+    }
+
+    /// Whether the name was somebody else's, who was removed.
+    pub(super) fn has_freed_name(&self) -> bool {
+        self.freed
+    }
+
     /// Takes the word over once `told` has put it on record. What runs by groups that are gone ends in any case.
     pub(super) async fn admit(
         &self,
@@ -67,7 +81,7 @@ impl Arriving {
             return Err(error);
         }
         let known = hub.store.arrive(self.arrival.clone(), clock::now()).await?;
-        let (user, before) = let_in(known, &self.arrival.name)?;
+        let (user, before, _) = let_in(known, &self.arrival.name)?;
         let same = before.as_ref().is_some_and(|before| *before == user);
         if let Some(before) = before.filter(|before| before.groups != user.groups) {
             grants::groups_lost(hub, &user.id, &before.groups, &user.groups).await?;
@@ -79,16 +93,34 @@ impl Arriving {
     }
 }
 
-fn let_in(known: Known, name: &str) -> Result<(UserRow, Option<UserRow>), LoginError> {
+fn let_in(known: Known, name: &str) -> Result<(UserRow, Option<UserRow>, bool), LoginError> {
     match known {
-        Known::User { user, before } => Ok((*user, before.map(|before| *before))),
-        Known::Removed => Err(LoginError::refused(
-            format!("{name} was removed from this hub"),
-            format!("ask a hub admin to run: linesman user add {name}"),
-        )),
+        Known::User {
+            user,
+            before,
+            freed,
+        } => Ok((*user, before.map(|before| *before), freed)),
+        Known::Removed { name: then } => {
+            let who = if then == name {
+                then.clone()
+            } else {
+                format!("{name}, who was {then},")
+            };
+            // Under another name they would be somebody else, and this person would stay out.
+            Err(LoginError::refused(
+                format!("{who} was removed from this hub"),
+                format!("ask a hub admin to run: linesman user add {then}"),
+            ))
+        }
         Known::Taken => Err(LoginError::refused(
             format!("the name {name} belongs to another user of this hub"),
-            "a hub admin removes or renames that user, or sets --oidc-username-prefix",
+            if name == FIRST_ADMIN {
+                "this hub's own admin keeps it: a hub admin sets --oidc-username-prefix".to_owned()
+            } else {
+                format!(
+                    "a hub admin removes that user, where it is a local one (linesman user remove {name}), or sets --oidc-username-prefix"
+                )
+            },
         )),
     }
 }

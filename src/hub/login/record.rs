@@ -1,6 +1,6 @@
 //! Logins and refused ones, on record.
 
-use super::{From, LoginError};
+use super::{Arriving, From, LoginError};
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::claims::Identity;
 use crate::hub::store::UserRow;
@@ -8,12 +8,19 @@ use crate::hub::{Hub, chain_of};
 
 pub(super) async fn on_record(
     hub: &Hub,
-    user: &UserRow,
+    arriving: &Arriving,
     identity: &Identity,
     how: &str,
     from: &From,
 ) -> Result<(), LoginError> {
-    let mut target = format!("by {how}, groups {:?}", user.groups);
+    let user = arriving.user();
+    // What is on record of the name before that is another's.
+    let name = if arriving.has_freed_name() {
+        ", under the name of a local user who was removed"
+    } else {
+        ""
+    };
+    let mut target = format!("by {how}{name}, groups {:?}", user.groups);
     if identity.left_out > 0 {
         let more = format!(
             ", {} of the provider's groups do not fit",
@@ -22,6 +29,23 @@ pub(super) async fn on_record(
         target.push_str(&more);
     }
     logged_in(hub, user, &target, from).await
+}
+
+/// Puts another name on record: what was granted to the one before is granted to it from then on.
+pub(super) async fn renamed(hub: &Hub, arriving: &Arriving, from: &From) -> Result<(), LoginError> {
+    let Some(before) = arriving.name_before() else {
+        return Ok(());
+    };
+    let name = &arriving.user().name;
+    let entry = Entry {
+        actor: format!("user:{before}"),
+        action: "user.rename".to_owned(),
+        target: format!("{before} became {name}, with the grants for user:{before}"),
+        request_id: from.request_id.clone(),
+        remote: from.remote.clone(),
+        ..Entry::default()
+    };
+    Ok(hub.audit.change(entry).await?)
 }
 
 /// Puts a login on record before there is a session.

@@ -5,14 +5,14 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::pending::Ready;
-use super::record::{logged_in, refused_on_record};
+use super::record::{logged_in, refused_on_record, renamed};
 use super::{Arriving, From, LoginError, turn};
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::oidc::{Lifetimes, Provider};
 use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::store::{Pair, Session, SessionToken, UserRow};
+use crate::hub::store::{Pair, Session, SessionToken, StoreError, UserRow};
 use crate::keys;
 use crate::wire::api::SessionAnswer;
 
@@ -200,11 +200,14 @@ async fn refreshed(hub: &Hub, token: &TokenText, from: &From) -> Result<SessionA
     let fresh = Fresh::new();
     let until = (now + times.access).min(session.expires_at);
     let idle = now + times.idle;
-    if !hub
-        .store
-        .rotate(&pair.id, fresh.pair(until), idle, now)
-        .await?
-    {
+    let next = fresh.pair(until);
+    let rotated = hub.store.rotate(&pair.id, next, idle, now).await;
+    // A client gone mad, or a life of months: it would be refused each time, and only another login helps.
+    if let Err(StoreError::Full(why)) = &rotated {
+        end(hub, &session.id, &user, why, from).await?;
+        return Err(ended());
+    }
+    if !rotated? {
         return Err(ended());
     }
     Ok(fresh.answer(&user, until, &session))
@@ -247,9 +250,11 @@ async fn ask(
         stored(sealed.clone(), session.asked_at).await?;
         let granted = provider.judge(renewed, &known.subject).await?;
         let arriving = Arriving::meet(hub, provider, &granted.identity).await?;
-        let now = arriving
-            .admit(hub, groups_told(hub, &arriving, from))
-            .await?;
+        let told = async {
+            renamed(hub, &arriving, from).await?;
+            groups_told(hub, &arriving, from).await
+        };
+        let now = arriving.admit(hub, told).await?;
         stored(sealed, clock::now()).await?;
         Ok::<_, LoginError>(now)
     };

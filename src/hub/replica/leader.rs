@@ -76,14 +76,53 @@ async fn still(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-/// Closes the audit's records that dead replicas left open: at first, and when one that vanished is forgotten.
+/// When records are to be closed that dead replicas left open.
+#[derive(Debug)]
+struct Due {
+    /// Those that lived at the last look; None = there was none yet.
+    known: Option<BTreeSet<String>>,
+    now: bool,
+    /// When replicas that vanished are forgotten: at most one for each look of the last [`FORGOTTEN`].
+    later: Vec<Instant>,
+}
+
+impl Due {
+    fn new() -> Self {
+        Self {
+            known: None,
+            now: true,
+            later: Vec::new(),
+        }
+    }
+
+    fn is_now(&mut self, now: Instant) -> bool {
+        let before = self.later.len();
+        self.later.retain(|at| *at > now);
+        self.now |= self.later.len() < before;
+        self.now
+    }
+
+    fn closed(&mut self) {
+        self.now = false;
+    }
+
+    /// Takes in who lives. One that died before the first look is missing there as well, and may be forgotten only later.
+    fn look(&mut self, live: BTreeSet<String>, now: Instant) {
+        let known = self.known.as_ref();
+        if known.is_none_or(|known| !known.is_subset(&live)) {
+            self.later.push(now + FORGOTTEN);
+        }
+        self.known = Some(live);
+    }
+}
+
+/// Closes the audit's records that dead replicas left open: at first, and when those that died before or vanish are forgotten.
 async fn abandoned(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
-    let mut known: BTreeSet<String> = BTreeSet::new();
-    let mut due = Some(Instant::now());
+    let mut due = Due::new();
     loop {
-        if due.is_some_and(|due| due <= Instant::now()) {
+        if due.is_now(Instant::now()) {
             match close(&hub).await {
-                Ok(()) => due = None,
+                Ok(()) => due.closed(),
                 Err(error) => {
                     tracing::error!(
                         error = format!("{error:#}"),
@@ -94,11 +133,8 @@ async fn abandoned(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         }
         match hub.store.replicas().await {
             Ok(live) => {
-                let live: BTreeSet<String> = live.into_iter().map(|r| r.id).collect();
-                if !known.is_subset(&live) {
-                    due = Some(Instant::now() + FORGOTTEN);
-                }
-                known = live;
+                let live = live.into_iter().map(|r| r.id);
+                due.look(live.collect(), Instant::now());
             }
             Err(error) => tracing::error!(error = chain_of(&error), "list the replicas"),
         }
@@ -122,5 +158,40 @@ impl Own {
     /// For tests and `/metrics`: who this is.
     pub fn id(&self) -> &str {
         &self.record.id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H54: the leader's machine dies and its lease is over before another one leads, or all of them are started anew.
+    #[test]
+    fn what_died_before_this_one_led_is_looked_for_when_it_is_forgotten() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let live =
+            |ids: &[&str]| -> BTreeSet<String> { ids.iter().map(|id| (*id).to_owned()).collect() };
+        let mut due = Due::new();
+        assert!(due.is_now(at(0)));
+        // What could not be closed is tried again.
+        assert!(due.is_now(at(30)));
+        due.closed();
+        due.look(live(&["a", "b"]), at(30));
+        assert!(!due.is_now(at(60)));
+        // One that comes and goes all the time puts nothing off.
+        for minute in 1..11 {
+            due.look(live(&["a"]), at(60 * minute));
+            due.look(live(&["a", "b"]), at(60 * minute + 30));
+        }
+        assert!(!due.is_now(at(30 + 659)));
+        assert!(due.is_now(at(30 + 660)));
+        due.closed();
+        assert!(due.is_now(at(60 + 660)));
+        due.closed();
+        assert!(due.is_now(at(3_600)));
+        due.closed();
+        due.look(live(&["a", "b", "c"]), at(3_600));
+        assert!(!due.is_now(at(7_200)));
     }
 }

@@ -14,7 +14,7 @@ use crate::hub::Hub;
 use crate::hub::access::{Clusters, Grant, Mode, Subject};
 use crate::hub::auth::Role;
 use crate::hub::registration::{Prefix, TokenText};
-use crate::hub::store::{ApiToken, Ended, Store, StoreError, UserRow};
+use crate::hub::store::{ApiToken, Ended, FIRST_ADMIN, Store, StoreError, UserRow};
 
 const TITLE: &str = "first admin token";
 const LASTS: Duration = Duration::days(30);
@@ -61,7 +61,7 @@ pub(super) async fn ensure(store: &Store, data: &Path, now: OffsetDateTime) -> R
 fn first_admin() -> UserRow {
     UserRow {
         id: clock::id(),
-        name: "admin".to_owned(),
+        name: FIRST_ADMIN.to_owned(),
         roles: vec![Role::Admin.as_str().to_owned()],
         groups: vec!["admin".to_owned()],
         disabled: false,
@@ -110,6 +110,7 @@ fn default_grant(admin: &UserRow, now: OffsetDateTime) -> Grant {
         mode: Mode::Full,
         expires_at: None,
         revoked_at: None,
+        revoked_by: None,
         reason: "the hub's first admin".to_owned(),
         created_by: "hub".to_owned(),
         created_at: now,

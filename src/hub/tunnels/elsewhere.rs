@@ -39,7 +39,7 @@ impl Tunnels {
         }
     }
 
-    /// The cluster was heard then, be it by another replica: its line may come back to this one.
+    /// The cluster was heard then, be it by another replica or by the hub before this one: its line may come back to this one.
     pub(in crate::hub) fn heard_elsewhere(&self, cluster: &ClusterName, at: OffsetDateTime) {
         if clock::now() - at >= PARK_AFTER {
             return;

@@ -40,9 +40,16 @@ pub fn taken(
     Some(opened(id(), cluster, &counted, newest, now))
 }
 
-/// The record to keep of one that was written last then, where it is over: nobody took the line for long enough.
+/// The record to keep of one that was written last then, where it is over: nobody took the line for long enough. What was written by a
+/// clock that was ahead is kept as it is, and counts from now on.
 pub fn quiet(now: OffsetDateTime, last: Unrestored) -> Option<HealRecord> {
-    let over = !heal::is_over(&last.record) && now - last.written >= WITHIN;
+    if heal::is_over(&last.record) {
+        return None;
+    }
+    if last.written - now > WITHIN {
+        return Some(last.record);
+    }
+    let over = now - last.written >= WITHIN;
     over.then(|| HealRecord {
         restored_at: Some(rfc3339(now)),
         next: String::new(),
@@ -169,6 +176,22 @@ mod tests {
             ..opened
         };
         assert_eq!(ended, expected);
+    }
+
+    /// It would stay open for as long as the clock was ahead.
+    #[test]
+    fn what_a_clock_that_was_ahead_wrote_counts_from_now_on() {
+        let opened = with(&[0, 40, 80], None).unwrap();
+        let day = 86_400;
+        let ahead = kept(opened.clone(), 86 + day);
+        assert_eq!(quiet(after(86), ahead), Some(opened.clone()));
+        // Clocks of two replicas differ by a little.
+        assert_eq!(quiet(after(86), kept(opened.clone(), 90)), None);
+        let closed = HealRecord {
+            result: HealResult::Failed,
+            ..opened
+        };
+        assert_eq!(quiet(after(86), kept(closed, 86 + day)), None);
     }
 
     #[test]

@@ -306,3 +306,59 @@ fn a_path_has_one_name_however_it_is_escaped() {
         assert_eq!(normal(path), one, "{path}");
     }
 }
+
+/// Only what an API server takes for one: what really writes must not pass for less on record.
+#[test]
+fn a_dry_run_is_one_where_the_query_alone_decides() {
+    let pod = "/api/v1/namespaces/a/pods/x";
+    let many = format!("{pod}?dryRun=All{}", "&a=b".repeat(100));
+    for (method, target, dry) in [
+        ("PATCH", format!("{pod}?dryRun=All&force=true"), true),
+        (
+            "PUT",
+            format!("{pod}/status?fieldManager=x&dry%52un=%41ll"),
+            true,
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/a/pods?dryRun=All".to_owned(),
+            true,
+        ),
+        ("PATCH", pod.to_owned(), false),
+        ("PATCH", format!("{pod}?dryRun="), false),
+        ("PATCH", format!("{pod}?dryrun=All"), false),
+        ("PATCH", format!("{pod}?dryRun=All;"), false),
+        ("PATCH", format!("{pod}?a=;dryRun=All"), false),
+        ("PATCH", many, false),
+        // Its body counts, be there one.
+        ("DELETE", format!("{pod}?dryRun=All"), false),
+        (
+            "DELETE",
+            "/api/v1/namespaces/a/pods?dryRun=All".to_owned(),
+            false,
+        ),
+        // Nothing there asks for it.
+        ("GET", format!("{pod}?dryRun=All"), false),
+        ("POST", format!("{pod}/exec?command=sh&dryRun=All"), false),
+        // The query says nothing there: the token is a good one, and the machine stops.
+        (
+            "POST",
+            "/api/v1/namespaces/a/serviceaccounts/x/token?dryRun=All".to_owned(),
+            false,
+        ),
+        (
+            "PUT",
+            "/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachines/x/stop?dryRun=All"
+                .to_owned(),
+            false,
+        ),
+        ("POST", format!("{pod}/proxy/x?dryRun=All"), false),
+    ] {
+        let (_, query) = target.split_once('?').unzip();
+        assert_eq!(
+            dry_run(&info(method, &target), query),
+            dry,
+            "{method} {target}"
+        );
+    }
+}

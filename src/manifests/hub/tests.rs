@@ -129,7 +129,19 @@ fn the_kubelet_waits_for_as_long_as_requests_may_take_to_end() {
         let set = find(&objects(values), "StatefulSet");
         set["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].clone()
     };
-    assert_eq!((grace(&values()), grace(&full())), (json!(30), json!(620)));
+    assert_eq!((grace(&values()), grace(&full())), (json!(30), json!(625)));
+}
+
+/// Whoever the Service still led to a replica that had begun to end was refused, where another one would have taken them in.
+#[test]
+fn a_replica_that_ends_takes_people_in_until_the_service_has_heard_of_it() {
+    let hooks = |values: &HubValues| {
+        let set = find(&objects(values), "StatefulSet");
+        let container = &set["spec"]["template"]["spec"]["containers"][0];
+        container.get("lifecycle").cloned()
+    };
+    let pause = json!({"preStop": {"exec": {"command": ["sleep", "5"]}}});
+    assert_eq!((hooks(&values()), hooks(&full())), (None, Some(pause)));
 }
 
 #[test]

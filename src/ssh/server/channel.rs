@@ -63,6 +63,7 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
             shared.places.take(key),
         ) {
             (Right::Held(who), Ok(place)) => {
+                let covered = (shared.server.covers)(&who, &text).then(|| text.clone());
                 let command = Command {
                     who,
                     key,
@@ -78,7 +79,7 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
                 };
                 let status = tokio::select! {
                     status = (shared.server.run)(command) => status,
-                    () = lost(&shared, key) => {
+                    () = lost(&shared, key, covered.as_deref()) => {
                         debug!(%peer, key = %key.fingerprint(), "SSH command cut: the key lost its right");
                         refuse(&write, LOST).await
                     }
@@ -100,11 +101,16 @@ pub(super) async fn serve<A: Clone + Send + Sync + 'static>(
     debug!(status, "SSH command ended");
 }
 
-/// Returns once the key may not do what it runs any more.
-async fn lost<A>(shared: &Shared<A>, key: Public) {
+/// Returns once the key may not do what it runs any more: nothing at all, or not the command that it was `covered` for.
+async fn lost<A>(shared: &Shared<A>, key: Public, covered: Option<&str>) {
     loop {
         sleep(shared.server.limits.again).await;
-        if matches!((shared.server.authorize)(key).await, Right::None) {
+        let goes_on = match (shared.server.authorize)(key).await {
+            Right::Held(who) => covered.is_none_or(|text| (shared.server.covers)(&who, text)),
+            Right::None => false,
+            Right::Unknown => true,
+        };
+        if !goes_on {
             return;
         }
     }

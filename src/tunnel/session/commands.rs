@@ -266,12 +266,19 @@ impl Session {
         }
     }
 
-    /// No new streams; the line ends when it is empty, or when the time to drain is over.
+    /// No new streams; the line ends when it is empty, or when the time to drain is over. Asked for again, that can only be sooner.
     pub fn drain(&mut self, now: Instant, goaway: Goaway) {
-        if self.over.is_some() || self.draining.is_some_and(|drain| drain.ours) {
+        if self.over.is_some() {
             return;
         }
         let until = now + Duration::from_millis(goaway.drain_ms.into());
+        if let Some(drain) = self.draining.as_mut().filter(|drain| drain.ours) {
+            if until < drain.until {
+                drain.until = until;
+                self.goaway = Some(goaway);
+            }
+            return;
+        }
         self.draining = Some(Drain {
             since: now,
             until,

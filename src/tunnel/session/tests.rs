@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::frame::{self, Frame, Open};
 
+mod drain;
 mod faults;
 mod load;
 mod model;

@@ -60,6 +60,9 @@ pub struct GrantView {
     /// RFC 3339; absent = it was not revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<String>,
+    /// Who revoked it; absent = nobody by name: it went with its user or its cluster, or before that was on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_by: Option<String>,
     /// Its end has passed, or it was revoked.
     pub over: bool,
     pub reason: String,

@@ -53,7 +53,7 @@ pub(super) fn second_line(world: &World, crd: &str, sync: &Sync) -> Outcome {
 
 /// Takes policy and binding away while the agent cannot make them again, until the API server has none in force: it would let
 /// the CRD be deleted.
-fn disarmed(world: &World, crd: &str) {
+pub(crate) fn disarmed(world: &World, crd: &str) {
     for path in [BINDING, POLICY] {
         world.api.delete(path);
     }
@@ -137,10 +137,10 @@ fn without_the_policy(world: &World, crd: &str, sync: &Sync, number: usize) -> R
 }
 
 /// The agent's process, stopped for as long as the value is kept: shorter than its Lease runs, and than the kubelet has patience.
-struct StandsStill(u32);
+pub(crate) struct StandsStill(u32);
 
 impl StandsStill {
-    fn begin(world: &World) -> Self {
+    pub(crate) fn begin(world: &World) -> Self {
         let pid = agent_pid(world);
         signal("-STOP", pid);
         Self(pid)

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::budget::{Class, tried};
 use super::{AsBefore, Fault};
 use crate::healing::{all_that_lets_it_run, all_that_runs, chosen};
 use crate::support::api::{deployment, path};
@@ -65,7 +66,7 @@ pub(crate) fn flux() -> Vec<Fault> {
     all
 }
 
-pub(super) fn argo_cd() -> Vec<Fault> {
+pub(crate) fn argo_cd() -> Vec<Fault> {
     let repo_server = deployment(ARGOCD, "argocd-repo-server");
     let redis = deployment(ARGOCD, "argocd-redis");
     let account = path(
@@ -185,6 +186,7 @@ fn scaled() -> Fault {
         damage: Box::new(move |world| {
             let paths = all_that_runs(world);
             for path in &paths {
+                tried(path, Class::ScaledToZero);
                 world.api.patch(path, &json!({ "spec": { "replicas": 0 } }));
             }
             Box::new(move |world| {
@@ -210,6 +212,12 @@ fn wrong(field: &'static str, path: String, value: Value) -> Fault {
         damage: Box::new(move |world| {
             let spec = |o: &Value| chosen(&o["spec"]["template"]["spec"]);
             let good = spec(&world.api.get(&path).unwrap());
+            let class = if field == "image" {
+                Class::BadImage
+            } else {
+                Class::ReadyButUseless
+            };
+            tried(&path, class);
             let place = format!("/spec/template/spec/containers/0/{field}");
             let bad = world.api.json_patch(
                 &path,

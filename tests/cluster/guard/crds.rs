@@ -13,7 +13,7 @@ use crate::support::{eventually, figure, seconds, shown, until};
 const ALL: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// The paths of those that the engine brought.
-fn crds(world: &World) -> Vec<String> {
+pub(crate) fn crds(world: &World) -> Vec<String> {
     let group = if world.engine == ARGOCD {
         ".argoproj.io"
     } else {

@@ -108,6 +108,41 @@ async fn a_hub_whose_words_nobody_reads_serves_until_it_is_stopped() {
     assert!(told.contains("stopping"), "{told}");
 }
 
+/// Systems give a process few files at first, which so many agents use up, and more to whoever asks.
+#[tokio::test]
+async fn a_hub_takes_as_many_files_as_it_may_and_says_where_those_are_few() {
+    let home = Home::new();
+    let data = home.0.join("hub");
+    let anywhere = ["--listen", "--git-listen", "--health-listen"];
+    let anywhere = anywhere.map(|flag| [flag, "127.0.0.1:0"]).concat();
+    let mut plain = home.linesman(&["hub", "--agent-image", "r/a:1"]);
+    plain.args(anywhere).arg("--data").arg(data);
+    let mut bound = tokio::process::Command::new("sh");
+    let script = "ulimit -Sn 256; ulimit -Hn 1024; exec \"$0\" \"$@\"";
+    bound.args(["-c", script]).arg(plain.get_program());
+    bound.args(plain.get_args()).env_clear();
+    bound.env("PATH", std::env::var_os("PATH").unwrap());
+    bound.stdin(Stdio::null()).stdout(Stdio::null());
+    bound.stderr(Stdio::piped()).current_dir(&home.0);
+    let mut hub = bound.kill_on_drop(true).spawn().unwrap();
+    let mut said = tokio::io::BufReader::new(hub.stderr.take().unwrap()).lines();
+    let warns = async {
+        while let Some(line) = said.next_line().await.unwrap() {
+            if line.contains("LimitNOFILE") {
+                return;
+            }
+        }
+        panic!("it ended");
+    };
+    timeout(PATIENCE, warns).await.expect("it says so");
+    let limits = format!("/proc/{}/limits", hub.id().unwrap());
+    let limits = std::fs::read_to_string(limits).unwrap();
+    let files = limits.lines().find(|l| l.starts_with("Max open files"));
+    let files: Vec<&str> = files.unwrap().split_whitespace().skip(3).take(2).collect();
+    assert_eq!(files, ["1024", "1024"]);
+    hub.kill().await.unwrap();
+}
+
 /// Opening a pipe that nobody reads hangs, as a mount does whose server is away: that shows while it does, and keeps no hub that is to end.
 #[tokio::test]
 async fn a_hub_whose_audit_file_hangs_ends_when_it_is_told_to() {

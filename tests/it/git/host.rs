@@ -104,6 +104,8 @@ fn access(key: Public) -> Option<GitAccess> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Standing {
     Good,
+    /// Whoever pushed only reads now.
+    Reading,
     Revoked,
     /// They cannot be read.
     Away,
@@ -146,6 +148,12 @@ impl Host {
             count.fetch_add(1, Ordering::Relaxed);
             let right = match *now.lock().unwrap() {
                 Standing::Good => access(key).map_or(Right::None, Right::Held),
+                Standing::Reading => access(key).map_or(Right::None, |access| {
+                    Right::Held(GitAccess {
+                        push: false,
+                        ..access
+                    })
+                }),
                 Standing::Revoked => Right::None,
                 Standing::Away => Right::Unknown,
             };

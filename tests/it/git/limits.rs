@@ -17,10 +17,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A fetch that has begun and waits for its client, which says nothing.
 async fn held(host: &Host, key: &str) -> Child {
+    held_by(host, key, "git-upload-pack '/catalog.git'").await
+}
+
+/// The same of any command.
+async fn held_by(host: &Host, key: &str, command: &str) -> Child {
     let mut child = Command::new("ssh")
         .args(host.options_with(key))
         .args(["-p", &host.port().to_string(), "git@127.0.0.1"])
-        .arg("git-upload-pack '/catalog.git'")
+        .arg(command)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -165,6 +170,34 @@ async fn a_fetch_ends_with_the_right_of_its_key() {
         .ssh(Who::User, &["git-upload-pack '/catalog.git'"])
         .await;
     assert!(again.out.contains("refs/heads/main"), "{}", again.err);
+    host.end().await;
+}
+
+/// H17: who only reads from now on (another role, groups that do not count any more) brings no push to its end that was begun
+/// before. What they fetch goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_ends_with_the_right_to_push() {
+    let limits = Limits {
+        again: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let host = Host::with(limits).await;
+    let file = host.key_file(&Who::User.key(), "alice");
+    let mut push = held_by(&host, &file, "git-receive-pack '/catalog.git'").await;
+    let mut fetch = held(&host, &file).await;
+    // Their clients keep the sessions open.
+    let (_push, _fetch) = (push.stdin.take(), fetch.stdin.take());
+    host.stand(Standing::Reading);
+    let ended = timeout(PATIENCE, push.wait_with_output()).await.unwrap();
+    let ended = ended.unwrap();
+    let words = String::from_utf8_lossy(&ended.stderr);
+    let told = words.contains("the key may not do this any more");
+    assert_eq!((ended.status.code(), told), (Some(1), true), "{words}");
+    let asked = host.asked();
+    let again = async || host.asked() >= asked + 3;
+    until("the key is asked for again", PATIENCE, again).await;
+    assert_eq!(fetch.try_wait().unwrap(), None, "the fetch was cut");
+    drop(fetch);
     host.end().await;
 }
 

@@ -53,12 +53,14 @@ async fn a_grant_is_given_once_seen_and_taken_back() {
     assert_eq!(hub.get(&path).await.0, 404);
     assert_eq!(hub.delete(&path, Some("\"1\"")).await, 404);
     let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
-    let changes: Vec<&str> = rows
-        .iter()
-        .filter(|r| r.action.starts_with("grant."))
-        .map(|r| r.target.as_str())
-        .collect();
-    assert_eq!(changes.len(), 3, "{changes:?}");
+    let of_grants = rows.iter().filter(|r| r.action.starts_with("grant."));
+    let changes: Vec<&str> = of_grants.clone().map(|r| r.target.as_str()).collect();
+    assert_eq!(changes.len(), 4, "{changes:?}");
+    // The record names no grant that never was.
+    let denied: Vec<_> = of_grants.filter_map(|r| r.reason.clone()).collect();
+    let id = made["id"].as_str().unwrap();
+    let again = format!("not made: it is grant {id}, which the same call made before");
+    assert_eq!(denied, [again]);
     for change in changes {
         assert!(
             change.contains(

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use linesman::clock;
+use linesman::hub::conflict;
 use linesman::keys::{self, KeyPair};
 use linesman::wire::api::{Assignment, DeployKeyState};
 use serde_json::{Value, json};
@@ -85,24 +87,40 @@ async fn of_twenty_joins_with_one_token_one_wins_and_all_are_on_record() {
 /// H4
 #[tokio::test]
 async fn a_bad_token_has_one_answer_for_yaml_and_one_for_joins() {
+    const EXPIRES: &str = "UPDATE join_token SET expires_at = 1
+        WHERE cluster_id = (SELECT id FROM cluster WHERE name = 'eu3')";
     let hub = TestHub::start("bad-token").await;
     let used = hub.add("eu1").await;
     let revoked = hub.add("eu2").await;
     hub.post("/v1/clusters/eu2/join-tokens", &json!({})).await;
+    let expired = hub.add("eu3").await;
+    hub.execute(EXPIRES, EXPIRES).await;
     assert_eq!(Agent::new(1).join(&hub, "eu1", &used).await.0, 200);
     let wrong = format!("{}{}", &revoked[..28], keys::encode(&[0; 32]));
     let unknown = format!("lmj1.{}.{}", keys::encode(&[0; 16]), keys::encode(&[0; 32]));
-    let mut answers = Vec::new();
-    for token in [&used, &revoked, &wrong, &unknown, "x"] {
-        let (code, mut body) = hub.get(&format!("/adopt/{token}.yaml")).await;
-        body["requestId"] = Value::Null;
-        answers.push((code, body));
+    let alike = |mut answers: Vec<(u16, Value)>| {
+        for (code, body) in &mut answers {
+            assert_eq!((*code, slug(body)), (401, "token-invalid"));
+            body["requestId"] = Value::Null;
+        }
+        let first = &answers[0];
+        assert!(answers.iter().all(|other| other == first), "{answers:#?}");
+    };
+    let mut shown = Vec::new();
+    for token in [&used, &revoked, &expired, &wrong, &unknown, "x"] {
+        shown.push(hub.get(&format!("/adopt/{token}.yaml")).await);
     }
-    assert!(answers.iter().all(|a| *a == answers[0] && a.0 == 401));
-    for token in [&revoked, &wrong, &unknown] {
-        let (code, body) = Agent::new(2).join(&hub, "eu2", token).await;
-        assert_eq!((code, slug(&body)), (401, "token-invalid"));
+    alike(shown);
+    let mut joined = Vec::new();
+    for (name, token) in [
+        ("eu2", &revoked),
+        ("eu3", &expired),
+        ("eu2", &wrong),
+        ("eu2", &unknown),
+    ] {
+        joined.push(Agent::new(2).join(&hub, name, token).await);
     }
+    alike(joined);
     hub.stop().await;
 }
 
@@ -228,6 +246,38 @@ async fn a_removed_cluster_hears_gone_and_its_name_is_free_again() {
         .await;
     assert_eq!((code, slug(&problem)), (410, "removed"));
     hub.add("eu1").await;
+    hub.stop().await;
+}
+
+/// A cluster that was well stayed in Conflict, and critical, until it was adopted anew.
+#[tokio::test]
+async fn a_conflict_is_over_when_nobody_who_was_refused_comes_again() {
+    let hub = TestHub::start("conflict-over").await;
+    let token = hub.add("eu1").await;
+    assert_eq!(Agent::new(1).join(&hub, "eu1", &token).await.0, 200);
+    let (code, problem) = Agent::new(2).join(&hub, "eu1", &token).await;
+    assert_eq!((code, slug(&problem)), (409, "token-redeemed"));
+    // Of this one there is no agent yet that could be well.
+    let token = hub.add("us1").await;
+    let (code, problem) = Agent::new(1).join(&hub, "us1", &token).await;
+    assert_eq!((code, slug(&problem)), (409, "key-known"));
+    let conflicts = async || {
+        let mut found = Vec::new();
+        for name in ["eu1", "us1"] {
+            let (_, view) = hub.get(&format!("/v1/clusters/{name}")).await;
+            let mut told = view["conditions"].as_array().unwrap().iter();
+            if told.any(|told| told["type"] == json!("JoinConflict")) {
+                found.push(name);
+            }
+        }
+        found
+    };
+    let now = clock::now();
+    for (minutes, left) in [(59, &["eu1", "us1"][..]), (61, &["us1"][..])] {
+        let at = now + time::Duration::minutes(minutes);
+        conflict::look(&hub.hub, at).await.unwrap();
+        assert_eq!(conflicts().await, left, "{minutes}");
+    }
     hub.stop().await;
 }
 

@@ -147,6 +147,14 @@ async fn the_same_call_again_is_the_same_token_with_a_fresh_secret() {
     assert_eq!((code, &second["id"]), (201, &first["id"]));
     assert_ne!(second["token"], first["token"]);
     assert_eq!(whoami(&hub, first["token"].as_str().unwrap()).await.0, 401);
+    // The record names no token that never was.
+    let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let made = rows.into_iter().filter(|r| r.action == "token.create");
+    let denied: Vec<_> = made.filter_map(|r| r.reason).collect();
+    let id = first["id"].as_str().unwrap();
+    let again =
+        format!("not made: it is token {id}, which the same call made before, with another secret");
+    assert_eq!(denied, [again]);
     let machine = second["token"].as_str().unwrap();
     let (_, me) = whoami(&hub, machine).await;
     assert_eq!(
@@ -408,5 +416,19 @@ async fn a_token_for_some_clusters_has_no_role() {
             assert_eq!(answer["clusters"], clusters);
         }
     }
+    // Nor does it learn of clusters by the other tokens of its user.
+    let kube =
+        |name: &str| json!({"title": name, "lasts": 60, "scopes": ["kube"], "clusters": [name]});
+    let (_, other) = token(&hub, &hub.admin, kube("us1")).await;
+    let (_, own) = token(&hub, &hub.admin, kube("eu1")).await;
+    let own = own["token"].as_str().unwrap();
+    let seen = async |path: &str| hub.call_as(own, ("GET", path), &[], &Value::Null).await;
+    let (code, page) = seen("/v1/api-tokens").await;
+    let clusters = |token: &Value| token["clusters"].as_array().cloned();
+    let items = page["items"].as_array().unwrap().iter();
+    let told: Vec<Vec<Value>> = items.filter_map(clusters).collect();
+    assert_eq!((code, told), (200, vec![vec![json!("eu1")]; 3]), "{page}");
+    let path = format!("/v1/api-tokens/{}", other["id"].as_str().unwrap());
+    assert_eq!(seen(&path).await.0, 404);
     hub.stop().await;
 }

@@ -255,6 +255,8 @@ async fn every_figure_of_a_line_is_there_and_none_has_a_peers_word() {
     }
     let other = "linesman_hub_refusals_total{rule=\"agent:other\"}";
     assert_eq!(now.get(other), Some(&1.0));
+    let shown = self::line(&world).await;
+    assert!(shown["rttMicros"].is_u64(), "{shown}");
     line.goaway(Code::Draining, Duration::ZERO, Duration::ZERO, CANARY);
     let ended = |now: &BTreeMap<String, _>| {
         let mut names = now.keys();

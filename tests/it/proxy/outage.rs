@@ -181,6 +181,25 @@ async fn requests_wait_for_a_line_that_broke() {
     assert_eq!(response.status(), 200);
 }
 
+/// L13: a hub that has just begun has seen no line yet, and its agents are on their way. One that was heard long ago is not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_wait_for_the_line_that_ended_with_the_hub_before() {
+    let server = ApiServer::start().await;
+    let world = World::new().await;
+    world
+        .execute("UPDATE cluster SET last_seen = (strftime('%s', 'now') - 30) * 1000")
+        .await;
+    tokio::select! {
+        (response, _) = asked(&world) => assert_eq!(response.status(), 200),
+        () = next_agent(&world, &server) => panic!("the agent ended"),
+    }
+    let world = World::new().await;
+    world
+        .execute("UPDATE cluster SET last_seen = (strftime('%s', 'now') - 600) * 1000")
+        .await;
+    refused_at_once(&world, "cluster eu1 is offline, last heard at").await;
+}
+
 /// L11: client-go repeats each of its dozens of discovery calls on `Retry-After`; an outage costs one wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_waited_for_once() {

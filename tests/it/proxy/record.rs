@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use linesman::hub::store::{AuditQuery, AuditRow};
+use linesman::hub::store::{AuditQuery, AuditRow, DRY_RUN};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
@@ -156,6 +156,30 @@ async fn what_the_agent_refuses_is_denied_on_record_with_its_rule() {
     let found = world.hub.store.audit_query(&denied).await.unwrap().rows;
     let found: Vec<_> = found.iter().map(|row| (&*row.action, row.code)).collect();
     assert_eq!(found, [("kube.delete", Some(403))]);
+}
+
+/// A dry run that read like a write would be taken for what broke something.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_says_what_was_asked_for_as_a_dry_run() {
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    for query in ["?dryRun=All", ""] {
+        let create = post(&format!("/api/v1/namespaces/a/echo{query}"), "hello");
+        let created = world.send(create).await;
+        assert_eq!(created.status(), 201);
+        created.into_body().collect().await.unwrap();
+    }
+    let rows = closed(&world, 2).await;
+    let told = |stage: &str| {
+        let rows = rows.iter().filter(|row| row.stage == stage);
+        rows.map(|row| row.reason.clone()).collect::<Vec<_>>()
+    };
+    let dry = [Some(DRY_RUN.to_owned()), None];
+    assert_eq!(told("open"), dry);
+    let mut ends = told("close");
+    ends.sort();
+    ends.reverse();
+    assert_eq!(ends, dry);
 }
 
 /// L48: what the cluster's side did not bring to its end says so, with what passed until then; who leaves ends it.

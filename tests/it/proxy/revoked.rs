@@ -81,7 +81,8 @@ async fn a_watch_at_one_replica_ends_with_the_label_that_another_one_takes_away(
             id: &grant.id,
             rev: grant.rev,
         };
-        a.hub.store.revoke_grant(seen, clock::now()).await.unwrap();
+        let revoked = a.hub.store.revoke_grant(seen, "admin", clock::now());
+        revoked.await.unwrap();
     }
     let watch = async || {
         let answer = b.send(get("/api/v1/pods?watch=1")).await;

@@ -18,6 +18,7 @@ on_both! {
     the_last_admin_stays,
     a_removed_name_comes_back_without_what_it_had,
     who_gets_a_new_name_keeps_the_grants,
+    a_removed_local_users_name_is_free_for_whom_a_provider_knows,
     an_ssh_key_has_one_owner,
 }
 
@@ -114,6 +115,7 @@ pub(super) fn grant(id: &str, subject: &str) -> Grant {
         mode: Mode::Read,
         expires_at: Some(at(5_000)),
         revoked_at: None,
+        revoked_by: None,
         reason: "T-1: \"why\" – ünïcode".to_owned(),
         created_by: "admin".to_owned(),
         created_at: at(0),
@@ -157,10 +159,12 @@ async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
         let given = store.add_grant(grant(id, "user:ada"), None, at(0));
         given.await.unwrap();
     }
-    assert!(store.revoke_grant(as_made("g2"), at(1)).await.unwrap());
+    let revoked = store.revoke_grant(as_made("g2"), "admin", at(1));
+    assert!(revoked.await.unwrap());
     let taken = store.arrive(arrival("bob"), at(1)).await.unwrap();
     assert!(matches!(taken, Known::Taken));
-    let Known::User { user, before } = store.arrive(arrival("eva"), at(2)).await.unwrap() else {
+    let renamed = store.arrive(arrival("eva"), at(2)).await.unwrap();
+    let Known::User { user, before, .. } = renamed else {
         panic!("she is known");
     };
     assert_eq!((user.id.as_str(), user.rev), ("id-ada", 2));
@@ -191,8 +195,58 @@ async fn who_gets_a_new_name_keeps_the_grants(store: Store) {
         store.remove_user(ada.revision(), at(3)).await.unwrap(),
         Ended::Done
     );
-    let gone = store.arrive(arrival("eva"), at(4)).await.unwrap();
-    assert!(matches!(gone, Known::Removed));
+    // Whatever the provider calls her now, the record that keeps her out has that name.
+    for name in ["eva", "zoe"] {
+        let gone = store.arrive(arrival(name), at(4)).await.unwrap();
+        assert!(
+            matches!(&gone, Known::Removed { name } if name == "eva"),
+            "{gone:?}"
+        );
+    }
+}
+
+/// Local users first, an identity provider later: its people have the names of those whom an admin removes.
+async fn a_removed_local_users_name_is_free_for_whom_a_provider_knows(store: Store) {
+    let meet = async |subject: &str, name: &str| {
+        let arrival = Arrival {
+            id: format!("id-{subject}"),
+            issuer: "https://id.invalid".to_owned(),
+            subject: subject.to_owned(),
+            name: name.to_owned(),
+            groups: [].into(),
+        };
+        match store.arrive(arrival, at(9)).await.unwrap() {
+            Known::User { user, freed, .. } => {
+                let how = if freed { "becomes" } else { "is" };
+                format!("{} {how} {}", user.name, user.id)
+            }
+            Known::Removed { .. } => "removed".to_owned(),
+            Known::Taken => "taken".to_owned(),
+        }
+    };
+    assert_eq!(meet("1", "eva").await, "eva is id-1");
+    for name in ["ada", "admin", "bob"] {
+        let local = user(&store, name, "viewer").await;
+        let given = grant(&format!("g-{name}"), &format!("user:{name}"));
+        store.add_grant(given, None, at(0)).await.unwrap();
+        assert_eq!(meet("2", name).await, "taken");
+        let removed = store.remove_user(local.revision(), at(8)).await;
+        assert_eq!(removed.unwrap(), Ended::Done);
+    }
+    assert_eq!(meet("2", "ada").await, "ada becomes id-2");
+    assert_eq!(meet("2", "ada").await, "ada is id-2");
+    let own = ["user:ada".to_owned()];
+    assert_eq!(store.revoked_grants_of(&own, 9).await.unwrap(), []);
+    assert_eq!(store.user("ada").await.unwrap().unwrap().roles, [""; 0]);
+    // The hub makes its own admin anew, and who had another name would be told of grants that were never theirs.
+    assert_eq!(meet("3", "admin").await, "taken");
+    assert_eq!(meet("1", "bob").await, "taken");
+    // One whom a provider knew stays out, and has the name.
+    let ada = store.user("ada").await.unwrap().unwrap();
+    let removed = store.remove_user(ada.revision(), at(10)).await;
+    assert_eq!(removed.unwrap(), Ended::Done);
+    assert_eq!(meet("2", "ada").await, "removed");
+    assert_eq!(meet("4", "ada").await, "taken");
 }
 
 async fn an_ssh_key_has_one_owner(store: Store) {

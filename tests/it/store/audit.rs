@@ -14,6 +14,7 @@ on_both! {
     of_two_records_with_one_number_one_is_stored,
     what_several_write_is_one_chain,
     what_a_forgotten_replica_left_open_is_abandoned,
+    a_close_is_of_its_own_request_and_stored_once,
     a_sink_goes_on_where_it_was,
 }
 
@@ -192,6 +193,54 @@ async fn what_a_forgotten_replica_left_open_is_abandoned(store: Store) {
     store.extend_audit(floor, &mut close, "r2").await.unwrap();
     assert_eq!(store.audit_abandoned().await.unwrap(), []);
     assert_eq!(open(&store).await, [2]);
+}
+
+/// A server that crashed has lost what some replicas stored, and the others gave its numbers to records of their own by then.
+async fn a_close_is_of_its_own_request_and_stored_once(store: Store) {
+    let floor = chain::genesis("hub-1");
+    let of = |request: &str, stage: &str, opened: Option<i64>| AuditRow {
+        request_id: request.to_owned(),
+        ..loose(stage, opened)
+    };
+    let mut begun = [of("kept", "open", None)];
+    store.extend_audit(floor, &mut begun, "r2").await.unwrap();
+    let broke = AuditRow {
+        reason: Some("it broke".to_owned()),
+        ..of("lost", "close", Some(1))
+    };
+    let mut closes = [
+        broke,
+        of("beyond the end", "close", Some(9)),
+        of("kept", "close", Some(1)),
+        // Owed by a try of before as well.
+        of("kept", "close", Some(1)),
+    ];
+    store.extend_audit(floor, &mut closes, "r1").await.unwrap();
+    // What has its number now is no open.
+    let mut late = [of("lost", "close", Some(2))];
+    store.extend_audit(floor, &mut late, "r1").await.unwrap();
+    let rows = store.audit(0, None, 9).await.unwrap();
+    let why = "the database lost the record of its beginning";
+    let both = format!("it broke; {why}");
+    let told = rows.iter().map(|row| {
+        let AuditRow {
+            request_id, reason, ..
+        } = row;
+        (row.seq, request_id.as_str(), row.opened, reason.as_deref())
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            (1, "kept", None, None),
+            (2, "lost", None, Some(both.as_str())),
+            (3, "beyond the end", None, Some(why)),
+            (4, "kept", Some(1), None),
+            (5, "lost", None, Some(why)),
+        ]
+    );
+    assert_eq!(closes[3].seq, 0);
+    assert_eq!(chain::verify(floor.hash, 0, &rows), Ok(()));
+    assert_eq!(open(&store).await, [0_i64; 0]);
 }
 
 /// A record of some other time at the chain's end.

@@ -112,7 +112,7 @@ async fn what_changes_is_never_said_from_memory(store: Store) {
         store.add_grant(grant("g1", "user:ada"), None, at(1)),
         store.ensure_default_grant(grant("g2", "group:sre")),
         store.set_user(other_groups, at(2)),
-        store.revoke_grant(g2, at(3)),
+        store.revoke_grant(g2, "admin", at(3)),
     );
     store
         .add_grant(grant("g3", "user:bob"), None, at(3))

@@ -12,6 +12,12 @@ use crate::wire::api::{EngineKind, HostKeysReport, Via};
 /// A new line is followed by a probe within this time.
 const NEW_LINE: Duration = Duration::from_secs(10);
 
+/// After a look that came to nothing, and after the last of so many in a row. Of a Git host that is away for long a whole fleet
+/// would ask more than it can answer when it is back.
+const SOON: Duration = Duration::from_secs(5);
+const LATER: Duration = Duration::from_secs(30);
+const NEWS: u32 = 24;
+
 /// What is due, and what was reached.
 pub(super) struct Held {
     pub(super) engine: Option<(EngineKind, Engine)>,
@@ -27,6 +33,8 @@ pub(super) struct Held {
     pub(super) probe_due: Instant,
     /// The Git path that was looked at last: [`Held::probe_due`] is about that one.
     pub(super) looked: String,
+    /// Looks at it in a row that came to nothing.
+    pub(super) failures: u32,
     /// The epoch of the line that was up while one probe after the other found no route, and how many did.
     pub(super) no_route: Option<(u64, u32)>,
     /// Looks in a row at which the Git host did not take the deploy key.
@@ -53,6 +61,7 @@ impl Held {
             stored_attempt: 0,
             probe_due: now,
             looked: String::new(),
+            failures: 0,
             no_route: None,
             refusals: 0,
             told_refusal: false,
@@ -97,6 +106,44 @@ impl Held {
         self.probe_due = self.probe_due.min(soon);
     }
 
+    /// The hub says something new, such as that the key is registered: a look may come to more than those before it.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.failures = 0;
+        (self.probe_due, self.bundle_due) = (now, now);
+    }
+
+    /// Whether the Git host refused the key at this look. After so many in a row the hub is asked: a first one is followed by others as
+    /// soon as any news.
+    pub(super) fn was_refused(&mut self, refused: bool) {
+        self.refusals = if refused {
+            self.refusals.saturating_add(1)
+        } else {
+            0
+        };
+        if self.refusals == 1 {
+            self.failures = 0;
+        }
+    }
+
+    /// This Git path is looked at now.
+    pub(super) fn looks_at(&mut self, path: &str) {
+        if self.looked != path {
+            path.clone_into(&mut self.looked);
+            self.failures = 0;
+        }
+    }
+
+    /// The look came to nothing; `unit` is a random number in 0..1.
+    pub(super) fn came_to_nothing(&mut self, unit: f64, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        let wait = if self.failures < NEWS {
+            SOON
+        } else {
+            LATER.mul_f64(0.5 + unit / 2.0)
+        };
+        self.probe_due = now + wait;
+    }
+
     /// Whether the Git path is to be looked at now. That it is another than last time is read off the path, not off
     /// what woke the loop: a change of the keys that comes with another event is seen without a wake-up of its own.
     pub(super) fn must_look(&self, path: &str, now: Instant) -> bool {
@@ -121,6 +168,46 @@ mod tests {
         assert!(!held.must_look("old", now));
         assert!(held.must_look("new", now));
         assert!(held.must_look("old", now + PROBE_AGAIN));
+    }
+
+    /// W14: ten thousand clusters that look every 5 s are 2,000 logins a second, which keep a host away that was about to come back.
+    #[test]
+    fn a_git_host_that_stays_away_is_looked_at_less_often() {
+        let now = Instant::now();
+        let mut held = Held::new(now);
+        let fails = |held: &mut Held, unit| {
+            held.came_to_nothing(unit, now);
+            (held.probe_due - now).as_secs()
+        };
+        held.looks_at("a");
+        for _ in 1..NEWS {
+            assert_eq!(fails(&mut held, 0.5), 5);
+        }
+        held.looks_at("a");
+        assert_eq!([0.0, 1.0].map(|unit| fails(&mut held, unit)), [15, 30]);
+        held.looks_at("b");
+        assert_eq!(fails(&mut held, 0.5), 5);
+    }
+
+    /// W13, H9: who was away and is back may refuse the key, of which the hub hears after the next look; and a key that it has registered
+    /// since may be taken a moment later.
+    #[test]
+    fn a_first_refusal_and_what_the_hub_says_are_news() {
+        let now = Instant::now();
+        let mut held = Held::new(now);
+        let next = |held: &mut Held| {
+            held.came_to_nothing(0.0, now);
+            (held.probe_due - now).as_secs()
+        };
+        for (refused, wait) in [(true, 5), (true, 15), (false, 15), (true, 5)] {
+            held.failures = NEWS;
+            held.was_refused(refused);
+            assert_eq!(next(&mut held), wait, "{refused}");
+        }
+        held.failures = NEWS;
+        held.heard(now);
+        assert_eq!((held.probe_due, held.bundle_due), (now, now));
+        assert_eq!(next(&mut held), 5);
     }
 
     /// W5: a restart without the hub in those ten minutes had no bundle.

@@ -21,7 +21,6 @@ use crate::wire::report::{ConditionType, NO_ROUTE, Status};
 pub(super) const PROBE_AGAIN: Duration = Duration::from_mins(5);
 /// While the engine says that it cannot: that tells what is at fault.
 const PROBE_BESIDE: Duration = Duration::from_mins(1);
-const PROBE_SOON: Duration = Duration::from_secs(5);
 /// So many probes in a row without a route say that there is none: of a path that was never proven, and of one that
 /// was and may be away for a moment.
 const NO_ROUTE_YET: u32 = 2;
@@ -49,7 +48,7 @@ impl Preparing {
         self.context
             .condition(ConditionType::HostKeysKnown, status, reason, "")
             .await;
-        path.clone_into(&mut held.looked);
+        held.looks_at(path);
         let before = self.epoch();
         let result = match catalog.source().parse() {
             Err(error) => Err((None, format!("{error}"))),
@@ -81,6 +80,7 @@ impl Preparing {
                 step.done().await;
                 let beside = self.engine_git.borrow().unreachable;
                 let again = if beside { PROBE_BESIDE } else { PROBE_AGAIN };
+                held.failures = 0;
                 held.probe_due = Instant::now() + again;
             }
             Err((_, text)) => {
@@ -96,7 +96,7 @@ impl Preparing {
                     _ => "NotRead",
                 };
                 self.context.own_git(Status::False, reason, &text).await;
-                held.probe_due = Instant::now() + PROBE_SOON;
+                held.came_to_nothing(clock::unit(), Instant::now());
             }
         }
     }
@@ -105,10 +105,7 @@ impl Preparing {
     fn came_to(&self, result: Result<(), Option<Step>>, path: &str, held: &mut Held) {
         self.look
             .send_modify(|own| *own = looked(*own, result, clock::now()));
-        held.refusals = match result {
-            Err(Some(Step::Auth)) => held.refusals.saturating_add(1),
-            Ok(()) | Err(_) => 0,
-        };
+        held.was_refused(matches!(result, Err(Some(Step::Auth))));
         let told = *self.proven.borrow() != path || self.engine_git.borrow().revoked;
         // The engine may meet something else a moment later.
         held.told_refusal = held.refusals > 0 && (held.told_refusal || told);

@@ -15,6 +15,8 @@ struct Cluster {
     secrets: &'static [&'static str],
     maps: &'static [&'static str],
     deployment: Option<&'static str>,
+    /// Where the engine was installed, as the agent kept it.
+    installed: Option<&'static str>,
     /// What is said of our cluster roles.
     roles: StatusCode,
     /// New adoption YAML is there when this was deleted; empty = from the start on.
@@ -44,6 +46,7 @@ impl Cluster {
                 "kube-root-ca.crt",
             ],
             deployment,
+            installed: None,
             roles,
             applied: None,
             known: None,
@@ -66,6 +69,13 @@ impl Cluster {
         }
         if path == format!("{OURS}/secrets/linesman-join") {
             return self.joins();
+        }
+        if let Some(namespace) = self.installed
+            && path == format!("{OURS}/configmaps/linesman-bundle")
+        {
+            let data = json!({"namespace": namespace});
+            let metadata = json!({"name": "linesman-bundle"});
+            return (StatusCode::OK, json!({"metadata": metadata, "data": data}));
         }
         if path == DEPLOYMENT {
             let Some(uid) = self.deployment else {
@@ -195,21 +205,28 @@ async fn what_the_agent_needs_to_go_on_ends_with_its_deployment() {
 /// A binding that stays is for whoever makes the agent's namespace and account anew, and the agent may not delete it.
 #[tokio::test(start_paused = true)]
 async fn the_bindings_in_the_engines_namespaces_end_with_the_agents_rights() {
-    let (ended, mut done) = whole(Cluster::new(Some("uid"), StatusCode::OK)).await;
-    assert_eq!(ended, Ok(()));
-    done.retain(|(_, path, _)| path.ends_with("/linesman-engine"));
-    let group = "/apis/rbac.authorization.k8s.io/v1";
-    let bound = |of: &str| {
-        let path = format!("{group}/namespaces/{of}/rolebindings/linesman-engine");
-        (Method::PATCH, path, json!("role"))
-    };
-    let role = format!("{ROLES}/linesman-engine");
-    let wanted = [
-        (Method::DELETE, role, Value::Null),
-        bound("flux-system"),
-        bound("argocd"),
-    ];
-    assert_eq!(done, wanted);
+    // Argo CD that was installed elsewhere is there, whatever the YAML in force says.
+    for (installed, argocd) in [(None, "argocd"), (Some("gitops"), "gitops")] {
+        let cluster = Cluster {
+            installed,
+            ..Cluster::new(Some("uid"), StatusCode::OK)
+        };
+        let (ended, mut done) = whole(cluster).await;
+        assert_eq!(ended, Ok(()));
+        done.retain(|(_, path, _)| path.ends_with("/linesman-engine"));
+        let group = "/apis/rbac.authorization.k8s.io/v1";
+        let bound = |of: &str| {
+            let path = format!("{group}/namespaces/{of}/rolebindings/linesman-engine");
+            (Method::PATCH, path, json!("role"))
+        };
+        let role = format!("{ROLES}/linesman-engine");
+        let wanted = [
+            (Method::DELETE, role, Value::Null),
+            bound("flux-system"),
+            bound(argocd),
+        ];
+        assert_eq!(done, wanted);
+    }
 }
 
 /// W27: what engines are asked with goes with the last of the agent's roles, in which the right to write it is.

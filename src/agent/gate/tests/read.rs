@@ -94,3 +94,25 @@ fn read_only_is_told_by_resource_not_by_method() {
         assert_eq!(by_owner.verdict(), verdict, "{method} {target}");
     }
 }
+
+/// L39: whatever it is asked for by, a way into a Pod is more than reading.
+#[test]
+fn read_only_opens_no_way_into_a_pod_by_any_method_or_protocol() {
+    for part in ["exec?command=sh", "attach", "portforward", "proxy/x"] {
+        let target = format!("/api/v1/namespaces/a/pods/x/{part}");
+        for method in ["GET", "POST"] {
+            for upgrade in [None, Some(Upgrade::WebSocket), Some(Upgrade::Spdy)] {
+                let asked = || Case {
+                    upgrade,
+                    ..Case::new(method, &target)
+                };
+                let row = format!("{method} {target} {upgrade:?}");
+                assert_eq!(asked().verdict(), "pass", "{row}");
+                let by_hub = asked().claims(|c| c.mode = Mode::Read);
+                assert_eq!(by_hub.verdict(), "403 ReadOnly", "{row}");
+                let by_owner = asked().policy("readOnly", "true");
+                assert_eq!(by_owner.verdict(), "403 ReadOnly", "{row}");
+            }
+        }
+    }
+}

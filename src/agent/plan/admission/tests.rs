@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::plan::history::Outcome;
 use crate::agent::plan::tests::{Cluster, deployment};
-use crate::agent::plan::{MAINTENANCE, Mode, plan};
+use crate::agent::plan::{Class, MAINTENANCE, Mode, plan};
 use crate::clock::rfc3339;
 
 const SECOND: Duration = Duration::SECOND;
@@ -131,6 +131,32 @@ fn what_is_not_due_yet_is_looked_at_when_it_is() {
             (1, Some(SPACING * 2)),
         ];
         assert_eq!([0, 9, 10].map(said), expected, "{before:?}");
+    }
+}
+
+/// W16: a Deployment has said by then why it has no Pod, a StatefulSet says it with the answer alone. Within half a minute both are called.
+#[test]
+fn a_stateful_set_is_asked_for_sooner_and_then_as_often() {
+    let now = Cluster::working().now;
+    let at = |seconds: i32| now + SECOND * seconds;
+    for (kind, asked, next) in [
+        (Kind::Deployment, None, 10),
+        (Kind::StatefulSet, None, 5),
+        // In another episode.
+        (Kind::StatefulSet, Some(-60), 5),
+        (Kind::StatefulSet, Some(5), 15),
+    ] {
+        let id = ObjectId::new(kind, "flux-system", "source-controller");
+        let mut history = History::default();
+        let past = history.faults.entry((Class::NotAvailable, id.clone()));
+        past.or_default().since = Some(now);
+        let nudged = asked.map(|asked| (id.clone(), at(asked)));
+        history.nudged.extend(nudged);
+        assert_eq!(
+            due(now, &history, &id),
+            Some(at(next)),
+            "{kind:?} {asked:?}"
+        );
     }
 }
 

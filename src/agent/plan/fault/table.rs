@@ -118,7 +118,8 @@ faults! {
               those ApplicationSets are made from, may take longer) although its controller is available; not while each worker of kustomize-controller is with another Kustomization, or each of helm-controller with another \
               HelmRelease, whose timeouts are not over (two hours where a HelmRelease is being deleted), nor while the Pod before still leads as it ends, \
               for as long as its grace lasts, nor, for a quarter of an hour, while Argo CD goes on with other \
-              Applications, nor while an image controller or the applicationset-controller goes on with other objects, nor while the Git host is away for the agent, too, nor where Argo CD has taken the question away";
+              Applications, nor while an image controller or the applicationset-controller goes on with other objects, nor while the Git host is away for the agent, too, nor where Argo CD has taken the question away; or kustomize-controller has gone on for 45 s with a fetch that it \
+              began before source-controller was held, and the mended source-controller serves";
         evidence "when the probe was sent; since when the controller's Pods run; who holds its Lease, and whether that is renewed. \
               The metrics of its queue are not read: they name no object, and the missing answer is what decides. Of Argo CD's only the requests to Redis are counted (`RedisDown`)";
         does "deletes the controller's Pod";
@@ -182,7 +183,7 @@ faults! {
     RootDeleted: 23, Budget::Spaced, 0 s;
         seen "the source or sync object, or the root Application, is gone";
         evidence "the object";
-        does "creates it; its deletion prunes nothing (`deletionPolicy: Orphan`; in Argo CD no finalizer)";
+        does "creates it, stopped if a person had stopped it; its deletion prunes nothing (`deletionPolicy: Orphan`; in Argo CD no finalizer)";
         advice "";
     SyncObjectsDeleted: 0, Budget::Steady, 0 s;
         seen "somebody deletes three or more Kustomizations, HelmReleases or Applications within 10 s that Git still brings, or a root that would prune";
@@ -219,7 +220,7 @@ faults! {
     SuspendedByHuman: 29, Budget::Report, 0 s;
         seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit. What a commit stopped is `SourceAltered`";
         evidence "who set the field, and when";
-        does "reports, and leaves it suspended: that is how people stop a delivery. What it said before is not told of any more; that Flux' controllers answer for it is (`QueueWedged`). Where a maintenance window ends over it, as over any fault, \
+        does "reports, and leaves it suspended, whatever else is mended of it: that is how people stop a delivery. What it said before is not told of any more; that Flux' controllers answer for it is (`QueueWedged`). Where a maintenance window ends over it, as over any fault, \
               that is an alarm";
         advice "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'; in Argo CD switch spec.syncPolicy.automated on again";
     SignatureFailed: 30, Budget::Report, 10 s;

@@ -129,7 +129,7 @@ fn leftover(
     (id, live): (&ObjectId, &Object),
     since: OffsetDateTime,
 ) -> Option<Finding> {
-    let guarded = matches!(id.kind, Kind::Namespace | Kind::CustomResourceDefinition);
+    let guarded = id.kind.holds_others();
     let long = now - since > Duration::seconds(60) && !live.finalizers.is_empty() && !guarded;
     let text = format!("is being deleted, held by {}", live.finalizers.join(", "));
     long.then(|| Finding::new(Class::LeftoverFinalizers, id, text))

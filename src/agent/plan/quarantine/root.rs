@@ -133,7 +133,7 @@ pub fn is_stopped_by_a_commit(
 
 /// Whether it has been a person's doing since before: kustomize-controller takes the fields of kubectl's managers over as its own
 /// before it takes away what Git does not have of them (`pkg/ssa`, `PatchReplaceFieldsManagers`), and names itself in between.
-fn is_a_persons(history: &History, id: &ObjectId) -> bool {
+pub fn is_a_persons(history: &History, id: &ObjectId) -> bool {
     let told = history.faults.get(&(Class::SuspendedByHuman, id.clone()));
     told.is_some_and(|past| past.since.is_some())
 }

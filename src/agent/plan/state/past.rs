@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use super::Object;
 use crate::agent::plan::behind::Followed;
 use crate::agent::plan::change::{Ailing, Before};
 use crate::agent::plan::exits::Exits;
@@ -119,6 +120,8 @@ pub struct History {
     pub voided: BTreeMap<ObjectId, BTreeSet<String>>,
     /// What of the engine its version in Git does without, since the last snapshot, and since when that is known.
     pub without: BTreeMap<ObjectId, OffsetDateTime>,
+    /// Roots that a person had stopped when they were there last, as they were then.
+    pub stopped: BTreeMap<ObjectId, Arc<Object>>,
     /// What roots found wrong with the catalog, as far as they have not said anything else since, nor come further.
     pub complaints: BTreeMap<ObjectId, Complaint>,
     /// Roots and canaries whose controllers owe an answer.

@@ -6,6 +6,7 @@ use crate::agent::plan::state::{Child, Saved};
 mod asked;
 mod given_up;
 mod installed;
+mod stopped;
 
 const CONTROLLER: &str = "argocd-application-controller";
 

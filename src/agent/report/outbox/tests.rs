@@ -135,6 +135,27 @@ fn open_heals_outlast_closed_ones_and_losses_are_counted() {
     assert_eq!(outbox.heals()[1].id, "1");
 }
 
+/// The hub was away since before what nobody mends began: it is still there when the hub is back.
+#[test]
+fn what_was_reported_and_goes_on_outlasts_what_is_over() {
+    let mut outbox = outbox();
+    outbox.add(News::Heal(Box::new(heal("goes on", HealResult::Reported))));
+    let over = HealRecord {
+        restored_at: Some("2026-01-01T00:00:00Z".to_owned()),
+        ..heal("over", HealResult::Reported)
+    };
+    outbox.add(News::Heal(Box::new(over)));
+    outbox.add(News::Heal(Box::new(heal("failed", HealResult::Failed))));
+    for n in 0..MAX_HEALS {
+        let healed = heal(&n.to_string(), HealResult::Healed);
+        outbox.add(News::Heal(Box::new(healed)));
+    }
+    assert_eq!((outbox.heals().len(), outbox.dropped()), (MAX_HEALS, 3));
+    let first = outbox.heals().iter().take(2);
+    let first: Vec<_> = first.map(|h| h.id.as_str()).collect();
+    assert_eq!(first, ["goes on", "1"]);
+}
+
 #[test]
 fn state_is_sent_whole_when_it_changed_and_not_otherwise() {
     let mut outbox = outbox();

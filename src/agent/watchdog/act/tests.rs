@@ -18,6 +18,7 @@ use crate::agent::saves::Saves;
 use crate::agent::watchdog::open::OpenHeals;
 use crate::agent::watchdog::tell::Teller;
 use crate::agent::watchdog::tests::watchdog;
+use crate::bundle::Kind;
 
 /// An API server that has what is left to the next agent, once that is written, and nothing else; and what it was asked for.
 #[derive(Default)]

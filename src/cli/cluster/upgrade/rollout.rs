@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 
 use crate::cli::cluster::list::fits;
 use crate::cli::exit::{Code, Failure};
-use crate::cli::output::progress_line;
+use crate::cli::output::{Closed, progress_line};
 use crate::hub::selector::Selector;
 use crate::wire::api::ToldCluster;
 use crate::wire::id::ClusterName;
@@ -41,15 +41,23 @@ impl Rollout {
         self.turns.is_empty() && self.away.is_empty() && self.paused.is_empty()
     }
 
-    /// Gives each cluster its turn; the first failure ends it.
+    /// Gives each cluster its turn; the first failure ends it. Whoever reads no further (`-o name | head -1`) does not, and is told at
+    /// the end: the others are upgraded all the same.
     pub(super) async fn run(
         &self,
         mut turn: impl AsyncFnMut(&ClusterName) -> Result<()>,
     ) -> Result<()> {
-        let all = self.turns.len();
+        let (all, mut unread) = (self.turns.len(), Ok(()));
         for (done, name) in self.turns.iter().enumerate() {
             progress_line(&format!("cluster {name}, {} of {all}", done + 1));
-            turn(name).await.with_context(|| {
+            let turned = match turn(name).await {
+                Err(error) if error.is::<Closed>() => {
+                    unread = Err(error);
+                    Ok(())
+                }
+                turned => turned,
+            };
+            turned.with_context(|| {
                 let behind = listed(self.turns.get(done + 1..).unwrap_or_default());
                 format!(
                     "stopped at cluster {name}; upgraded before it: {done}, not begun: {behind}"
@@ -70,7 +78,7 @@ impl Rollout {
         });
         let left_out: Vec<String> = left_out.collect();
         if left_out.is_empty() {
-            return Ok(());
+            return unread;
         }
         let text = format!("{all} upgraded; {}", left_out.join("; "));
         let next = "run it again when they are back, or free to begin; see: linesman cluster list";
@@ -223,6 +231,26 @@ mod tests {
             "stopped at cluster b; upgraded before it: 1, not begun: c, d: 5m passed"
         );
         assert_eq!(exit::code(&error), Code::Timeout);
+    }
+
+    /// It ended well with the first name that nobody read, and the clusters behind that kept their image.
+    #[tokio::test]
+    async fn whoever_reads_no_further_leaves_no_cluster_behind() {
+        let rollout = Rollout {
+            turns: names(&["a", "b", "c"]),
+            ..Rollout::default()
+        };
+        let mut asked = Vec::new();
+        let ended = rollout.run(async |name| {
+            asked.push(name.to_string());
+            if name.as_str() == "c" {
+                return Ok(());
+            }
+            Err(Closed(std::io::ErrorKind::BrokenPipe.into()).into())
+        });
+        let error = ended.await.unwrap_err();
+        assert!(error.is::<Closed>(), "{error:#}");
+        assert_eq!(asked, ["a", "b", "c"]);
     }
 
     #[tokio::test]

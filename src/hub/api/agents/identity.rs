@@ -101,7 +101,7 @@ async fn register(
         ..entry.clone()
     };
     // On record first: where that fails, the cluster has the key that it had, and the agent asks again.
-    hub.audit.event(added).await?;
+    hub.audit.change(added).await?;
     let added = hub.store.add_identity(&cluster.id, new, clock::now()).await;
     if let Err(StoreError::Full(full)) = &added {
         let denied = Entry {

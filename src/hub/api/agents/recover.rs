@@ -195,7 +195,7 @@ async fn bind(
     records.extend(told.iter().map(|key| claim.dropped(cluster, key)));
     // On record first: where that fails, everything stays as it was, and the agent asks again.
     for entry in &records {
-        hub.audit.event(entry.clone()).await?;
+        hub.audit.change(entry.clone()).await?;
     }
     let new = claim.identity;
     let Some(ended) = hub.store.recover_identity(deploy, new, now).await? else {

@@ -1,4 +1,4 @@
-//! The words of a question that narrow it to actions and to a namespace.
+//! The words of a question that narrow it to stages, to actions and to a namespace.
 
 use super::super::grants::is_namespace;
 use super::super::problem::{Problem, Slug};
@@ -8,6 +8,30 @@ use crate::hub::store::OfAction;
 const MOST: usize = 32;
 /// Bytes of one: the hub has none that is longer, and what is asked for is on record.
 const LONGEST: usize = 64;
+
+/// What a record is of: the beginning of a request, its end, or what was over at once.
+const STAGES: [&str; 3] = ["open", "close", "event"];
+
+/// Stages with commas between.
+pub(super) fn stages(text: Option<&str>) -> Result<Vec<String>, Problem> {
+    let Some(text) = text else {
+        return Ok(Vec::new());
+    };
+    let mut stages: Vec<String> = text.split(',').map(str::to_owned).collect();
+    stages.sort_unstable();
+    stages.dedup();
+    if stages.iter().all(|stage| STAGES.contains(&stage.as_str())) {
+        return Ok(stages);
+    }
+    Err(Problem::new(
+        Slug::BadRequest,
+        format!(
+            "'{}' is not a stage of records",
+            crate::hub::cut(text, LONGEST)
+        ),
+        "write open, close or event, or several of them with commas between",
+    ))
+}
 
 /// Actions with commas between; one that ends in `.*` stands for all that begin so. They are no closed set: that of a request that is refused
 /// may be any method.
@@ -112,6 +136,20 @@ mod tests {
             &long,
         ] {
             assert_eq!(read(wrong), Err(Slug::BadRequest), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn stages_are_named_as_records_have_them() {
+        let read = |text: Option<&str>| stages(text).map_err(|problem| problem.slug);
+        let named = |stages: &[&str]| -> Result<Vec<String>, Slug> {
+            Ok(stages.iter().map(|stage| (*stage).to_owned()).collect())
+        };
+        assert_eq!(read(None), named(&[]));
+        assert_eq!(read(Some("open")), named(&["open"]));
+        assert_eq!(read(Some("event,close,close")), named(&["close", "event"]));
+        for wrong in ["", "ended", "Open", "open,", "open close"] {
+            assert_eq!(read(Some(wrong)), Err(Slug::BadRequest), "{wrong}");
         }
     }
 

@@ -66,7 +66,7 @@ async fn end(
     let because = (!reason.is_empty()).then(|| reason.to_owned());
     let mut entry = caller.entry("cluster.revoke", Some(name), "");
     entry.reason.clone_from(&because);
-    hub.audit.event(entry).await?;
+    hub.audit.change(entry).await?;
     let now = clock::now();
     let condition = condition(&cluster.name, &caller.user.name, reason, now);
     let ended = hub

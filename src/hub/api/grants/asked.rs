@@ -80,6 +80,7 @@ pub(super) fn grant(
         },
         expires_at: new.lasts.map(end),
         revoked_at: None,
+        revoked_by: None,
         reason: new.reason.clone(),
         created_by: created_by.to_owned(),
         created_at: now,

@@ -135,7 +135,7 @@ pub(super) async fn callback(
             "You are logged in",
             &format!(
                 "The device goes on as {user} at {}. Go back to its terminal; you can close this window. What there is to do next there: \
-                 'linesman cluster list' shows the clusters, 'linesman kubeconfig --merge' brings them into kubectl.",
+                 'linesman cluster list' shows the clusters, 'linesman kubeconfig NAME --merge' brings one into kubectl.",
                 hub.config.url
             ),
         )

@@ -4,12 +4,13 @@
 //!
 //! Only a hub that is alone says so. Of several replicas each reads the end anew for every batch, and the first to do so after a crash
 //! gives the lost numbers to records of its own: by then no other one can tell where the loss began, for each knows the last record that
-//! it stored itself, and nothing in the database is left to agree by. What one that died had stored nobody knows.
+//! it stored itself, and nothing in the database is left to agree by. What one that died had stored nobody
+//! knows. Which closes have lost their opens the database is asked, for each batch.
 
 use super::Chain;
 use super::rows::{Stage, row};
 use crate::hub::audit::Entry;
-use crate::hub::audit::chain::Head;
+use crate::hub::audit::chain::{self, Head};
 use crate::hub::store::{AuditRow, StoreError};
 
 /// What is known of losses since this process began.
@@ -29,7 +30,6 @@ impl Lost {
     /// A close whose open is lost names none, for its number is another record's; `times` is how often records had been lost when that
     /// was stored.
     pub(super) fn orphan(&self, row: &mut AuditRow, times: usize) {
-        const WHY: &str = "the database lost the record of its beginning";
         let mut since = self.left.iter().skip(times);
         if row
             .opened
@@ -37,11 +37,7 @@ impl Lost {
         {
             return;
         }
-        row.opened = None;
-        row.reason = Some(match row.reason.take() {
-            Some(reason) => format!("{reason}; {WHY}"),
-            None => WHY.to_owned(),
-        });
+        chain::orphan(row);
     }
 
     /// Notes that the chain was there and ends here; gives the first and the last record that is gone.

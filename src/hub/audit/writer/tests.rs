@@ -62,6 +62,53 @@ fn stages(rows: &[AuditRow]) -> Vec<Shown<'_>> {
         .collect()
 }
 
+/// Its caller was refused, for the database did not say in time what it has, or left before it heard that the record is stored.
+#[tokio::test]
+async fn a_change_that_was_announced_and_not_made_is_denied() {
+    let fixture = Fixture::new("not-made");
+    let store = fixture.store().await;
+    let (audit, mut chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
+    let event = |action: &str, request: &str| AuditRow {
+        request_id: request.to_owned(),
+        ..row(Stage::Event, &entry(action))
+    };
+    // The second one tells of what was over by then.
+    let mut lost = vec![event("cluster.remove", "r2"), event("line.takeover", "r3")];
+    let mut head = chain.head;
+    for row in &mut lost {
+        head = chain::link(head, row);
+    }
+    store.append_audit(&lost).await.unwrap();
+    (chain.doubt, chain.announced) = (lost, BTreeSet::from(["r2".to_owned()]));
+    let next = chain.store(vec![event("cluster.add", "r4")]).await;
+    assert_eq!(next.unwrap(), [3]);
+    let left = audit.change(entry("cluster.label")).now_or_never();
+    assert!(left.is_none());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(chain.run(CancellationToken::new()));
+    audit.change(entry("cluster.revoke")).await.unwrap();
+    drop(audit);
+    tasks.join_next().await.unwrap().unwrap().unwrap();
+    let rows = store.audit(0, None, 99).await.unwrap();
+    let told = rows
+        .iter()
+        .map(|r| (r.action.as_str(), r.verdict.as_str(), r.reason.as_deref()));
+    let why = Some("not made: nobody heard in time that it is on record");
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            ("cluster.remove", "allow", None),
+            ("line.takeover", "allow", None),
+            ("cluster.add", "allow", None),
+            ("cluster.remove", "deny", why),
+            ("cluster.label", "allow", None),
+            ("cluster.revoke", "allow", None),
+            ("cluster.label", "deny", why),
+        ]
+    );
+    assert_eq!(verify(genesis("hub-1").hash, 0, &rows), Ok(()));
+}
+
 /// Its request never ran, be it gone before its record was stored or before it heard so.
 #[tokio::test]
 async fn who_leaves_while_the_record_is_stored_has_it_closed() {

@@ -79,7 +79,7 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
         Ok(service) => service,
         Err(why) => return say(&mut errors, &[format!("linesman: {why}")]).await,
     };
-    let mut child = match start(&catalog, service, git_protocol.as_deref()) {
+    let child = match start(&catalog, service, git_protocol.as_deref()) {
         Ok(child) => child,
         Err(e) => {
             error!(error = %e, "start git; the built-in Git host needs it installed beside the hub");
@@ -87,20 +87,27 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
             return say(&mut errors, &[why]).await;
         }
     };
-    if service == Service::UploadPack {
-        return serve(&mut child, (input, output, &mut errors), None).await;
-    }
-    let push = InFlight::new(who.who, catalog.ended.clone());
-    let noted = push.noted();
     // From here on its git is ended in order, whatever ends this.
-    let mut push = catalog.pushing.begin(child, push);
-    let status = match push.git() {
-        Some(git) => serve(git, (input, output, &mut errors), Some(noted)).await,
+    let (mut session, noted) = match service {
+        Service::UploadPack => (catalog.pushing.read(child), None),
+        Service::ReceivePack => {
+            let push = InFlight::new(who.who, catalog.ended.clone());
+            let noted = push.noted();
+            (catalog.pushing.begin(child, push), Some(noted))
+        }
+    };
+    let status = match session.git() {
+        Some(git) => serve(git, (input, output, &mut errors), noted).await,
         None => 1,
     };
-    let updates = push.finish();
+    let updates = session.finish().await;
     say(&mut errors, &objections(&updates, &catalog.branch)).await;
     status
+}
+
+/// Whether a key that may do this may go on with a command: all of them read, and a push ends with the right to push.
+pub(super) fn covers(access: &GitAccess, text: &str) -> bool {
+    access.push || !text.starts_with("git-receive-pack ")
 }
 
 /// Reads exactly `git-upload-pack '<repo>'` and `git-receive-pack '<repo>'`.
@@ -143,10 +150,11 @@ fn start(catalog: &Catalog, service: Service, protocol: Option<&str>) -> std::io
     }
     match service {
         Service::UploadPack => git.args(["upload-pack", "--strict"]),
-        // In a group of its own: what it has started is told to end with it.
-        Service::ReceivePack => git.arg("receive-pack").process_group(0),
+        Service::ReceivePack => git.arg("receive-pack"),
     };
     git.arg(&catalog.repo)
+        // In a group of its own: what it has started is told to end with it.
+        .process_group(0)
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

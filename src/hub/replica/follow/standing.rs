@@ -236,6 +236,7 @@ mod tests {
             mode: Mode::Full,
             expires_at: None,
             revoked_at: None,
+            revoked_by: None,
             reason: String::new(),
             created_by: "hub".to_owned(),
             created_at: OffsetDateTime::UNIX_EPOCH,

@@ -48,6 +48,8 @@ pub struct AuditQuery {
     pub cluster: Option<String>,
     /// `allow` or `deny`.
     pub verdict: Option<String>,
+    /// One of `open`, `close` and `event`; none = all.
+    pub stages: Vec<String>,
     /// One of these; none = all.
     pub actions: Vec<OfAction>,
     /// Kubernetes requests in this namespace of a cluster, by their paths.
@@ -78,6 +80,9 @@ pub struct OfRequest {
     /// Unix milliseconds: no record of it is older.
     pub from: i64,
 }
+
+/// The reason of a request that was to change nothing: of what was let through, as its query says.
+pub const DRY_RUN: &str = "asked for as a dry run";
 
 /// Requests that wrote to something in a cluster, and that it did.
 #[derive(Debug, Clone, PartialEq, Eq)]

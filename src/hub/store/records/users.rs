@@ -41,6 +41,9 @@ pub struct Provided {
     pub refused: bool,
 }
 
+/// The name of the user whom the hub makes by itself, and again where nobody could administer it.
+pub const FIRST_ADMIN: &str = "admin";
+
 /// Someone whom an identity provider vouches for.
 #[derive(Debug, Clone)]
 pub struct Arrival {
@@ -59,9 +62,11 @@ pub enum Known {
         user: Box<UserRow>,
         /// As they were; None = they are new.
         before: Option<Box<UserRow>>,
+        /// Whether a local user who was removed had the name until now.
+        freed: bool,
     },
-    /// An admin removed them.
-    Removed,
+    /// An admin removed them, under the name that they had then.
+    Removed { name: String },
     /// Someone else has the name.
     Taken,
 }

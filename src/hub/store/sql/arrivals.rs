@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use super::users::User;
 use super::{Database, Write, db, to_json, to_ms};
-use crate::hub::store::{Arrival, Known, Provided, Result, UserRow};
+use crate::hub::store::{Arrival, FIRST_ADMIN, Known, Provided, Result, UserRow};
 
 /// How exactly it is kept when the provider vouched for someone: each change of a user is one of access for every replica.
 const VOUCHED: time::Duration = time::Duration::hours(1);
@@ -23,7 +23,7 @@ impl Database {
         let known = taken_in(&mut write, &arrival, now).await?;
         match known {
             Known::User { .. } => write.commit(DOING).await?,
-            Known::Removed | Known::Taken => {}
+            Known::Removed { .. } | Known::Taken => {}
         }
         Ok(known)
     }
@@ -40,17 +40,24 @@ async fn taken_in(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> 
             .await
             .map_err(db(DOING))?;
     let before = before.map(User::user).transpose()?;
-    if before.as_ref().is_some_and(|user| user.disabled) {
-        return Ok(Known::Removed);
+    if let Some(user) = before.as_ref().filter(|user| user.disabled) {
+        let name = user.name.clone();
+        return Ok(Known::Removed { name });
     }
-    let other: Option<String> = sqlx::query_scalar("SELECT id FROM \"user\" WHERE name = $1")
+    let other: Option<User> = sqlx::query_as("SELECT * FROM \"user\" WHERE name = $1")
         .bind(&arrival.name)
         .fetch_optional(&mut *write.tx)
         .await
         .map_err(db(DOING))?;
-    let own = before.as_ref().map(|user| user.id.as_str());
-    if other.as_deref().is_some_and(|id| own != Some(id)) {
-        return Ok(Known::Taken);
+    let other = other.map(User::user).transpose()?;
+    let own = |user: &UserRow| before.as_ref().is_some_and(|before| before.id == user.id);
+    let other = other.filter(|other| !own(other));
+    if let Some(other) = &other {
+        // Who was here before it was removed would be told of the grants that ended with it.
+        if before.is_some() || !is_free(other) {
+            return Ok(Known::Taken);
+        }
+        put_aside(write, other).await?;
     }
     match &before {
         None => insert(write, arrival, now).await?,
@@ -64,7 +71,24 @@ async fn taken_in(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> 
     Ok(Known::User {
         user: Box::new(row.user()?),
         before: before.map(Box::new),
+        freed: other.is_some(),
     })
+}
+
+/// Whether its name can be another's: a local user's who was removed, with whom all that let them in has ended. Whom a provider knows
+/// is kept out by the record, and the hub makes its own admin anew under that name.
+fn is_free(user: &UserRow) -> bool {
+    user.disabled && user.provider.is_none() && user.name != FIRST_ADMIN
+}
+
+/// Gives the name of a user who was removed up, for one that nobody else can have.
+async fn put_aside(write: &mut Write, user: &UserRow) -> Result<()> {
+    sqlx::query("UPDATE \"user\" SET name = name || ' ' || id, rev = rev + 1 WHERE id = $1")
+        .bind(&user.id)
+        .execute(&mut *write.tx)
+        .await
+        .map_err(db("free the name of a user who was removed"))?;
+    Ok(())
 }
 
 async fn insert(write: &mut Write, arrival: &Arrival, now: OffsetDateTime) -> Result<()> {

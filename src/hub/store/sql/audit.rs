@@ -1,5 +1,6 @@
 //! The audit chain's rows: appended, and read.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use sqlx::FromRow;
@@ -191,12 +192,12 @@ async fn closed(
     connection: &mut Connection,
     rows: &mut [AuditRow],
     doing: &'static str,
-) -> Result<Vec<i64>> {
+) -> Result<BTreeSet<i64>> {
     const NAMED: &str = concat!(
         "SELECT opened, seq, stage FROM audit WHERE opened IN ",
         each_number!("$1")
     );
-    let mut closed = Vec::new();
+    let mut closed = BTreeSet::new();
     let mut asked: Vec<i64> = rows.iter().filter_map(|row| row.opened).collect();
     while !asked.is_empty() {
         let named: Vec<(i64, i64, String)> = sqlx::query_as(NAMED)
@@ -207,7 +208,7 @@ async fn closed(
         asked.clear();
         for (opened, seq, stage) in named {
             if stage != "open" {
-                closed.push(opened);
+                closed.insert(opened);
                 continue;
             }
             for row in rows.iter_mut().filter(|row| row.opened == Some(opened)) {
@@ -217,6 +218,43 @@ async fn closed(
         }
     }
     Ok(closed)
+}
+
+/// Closes whose opens the database lost name none: by what they name another request began, or will. `last` is the number of the
+/// last record.
+async fn orphan(
+    connection: &mut Connection,
+    rows: &mut [AuditRow],
+    last: i64,
+    doing: &'static str,
+) -> Result<()> {
+    const NAMED: &str = concat!(
+        "SELECT seq, stage, request_id FROM audit WHERE seq IN ",
+        each_number!("$1")
+    );
+    let asked: Vec<i64> = rows.iter().filter_map(|row| row.opened).collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<(i64, String, String)> = sqlx::query_as(NAMED)
+        .bind(to_json(&asked))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(db(doing))?;
+    let named = named.into_iter().map(|(seq, stage, id)| (seq, (stage, id)));
+    let named: BTreeMap<i64, (String, String)> = named.collect();
+    for row in rows {
+        let Some(opened) = row.opened else { continue };
+        let its_own = match named.get(&opened) {
+            Some((stage, request_id)) => stage == "open" && *request_id == row.request_id,
+            // Retention removes an open only where it is closed.
+            None => opened <= last,
+        };
+        if !its_own {
+            chain::orphan(row);
+        }
+    }
+    Ok(())
 }
 
 impl Database {
@@ -276,13 +314,16 @@ impl Database {
             },
             None => floor,
         };
-        let closed = closed(&mut write.tx, rows, DOING).await?;
+        let mut closed = closed(&mut write.tx, rows, DOING).await?;
+        orphan(&mut write.tx, rows, head.seq, DOING).await?;
         let mut new = Vec::with_capacity(rows.len());
         for row in rows.iter_mut() {
             if row.opened.is_some_and(|opened| closed.contains(&opened)) {
                 continue;
             }
             head = chain::link(head, row);
+            // What was not stored at once may be owed twice.
+            closed.extend(row.opened);
             new.push(row.clone());
         }
         append(&mut write.tx, &new, (before, Some(writer)), DOING).await?;

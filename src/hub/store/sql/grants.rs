@@ -28,6 +28,7 @@ struct Row {
     created_by: String,
     expires_at: Option<i64>,
     revoked_at: Option<i64>,
+    revoked_by: Option<String>,
     created_at: i64,
     rev: i64,
 }
@@ -60,6 +61,7 @@ impl Row {
             },
             expires_at: self.expires_at.map(from_ms),
             revoked_at: self.revoked_at.map(from_ms),
+            revoked_by: self.revoked_by,
             created_at: from_ms(self.created_at),
             id: self.id,
             reason: self.reason,
@@ -190,15 +192,21 @@ impl Database {
         row.map(Row::grant).transpose()
     }
 
-    pub async fn revoke_grant(&self, of: Revision<'_>, now: OffsetDateTime) -> Result<bool> {
+    pub async fn revoke_grant(
+        &self,
+        of: Revision<'_>,
+        by: &str,
+        now: OffsetDateTime,
+    ) -> Result<bool> {
         const DOING: &str = "revoke a grant";
         let statement = sqlx::query(
-            "UPDATE access_grant SET revoked_at = $1, updated_at = $1, rev = rev + 1
+            "UPDATE access_grant SET revoked_at = $1, revoked_by = $4, updated_at = $1, rev = rev + 1
              WHERE id = $2 AND rev = $3 AND revoked_at IS NULL",
         )
         .bind(to_ms(now))
         .bind(of.id)
-        .bind(of.rev);
+        .bind(of.rev)
+        .bind(by);
         Ok(self.change(DOING, statement).await? == 1)
     }
 

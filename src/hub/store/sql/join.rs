@@ -131,6 +131,14 @@ impl Database {
         token(&mut reader, id).await
     }
 
+    pub async fn end_conflicts(&self, before: OffsetDateTime) -> Result<u64> {
+        const OVER: &str = "DELETE FROM condition WHERE type = 'JoinConflict' AND observed_at < $1 AND EXISTS
+             (SELECT 1 FROM cluster_key k WHERE k.cluster_id = condition.cluster_id AND k.kind = 'identity'
+                AND k.state IN ('active', 'retiring'))";
+        let over = sqlx::query(OVER).bind(to_ms(before));
+        self.change("end conflicts that are over", over).await
+    }
+
     pub async fn redeem(&self, claim: Claim, now: OffsetDateTime) -> Result<Redeemed> {
         const DOING: &str = "redeem a join token";
         let mut write = self.begin(DOING).await?;

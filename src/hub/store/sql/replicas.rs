@@ -13,6 +13,9 @@ use crate::wire::id::ClusterName;
 const FORGOTTEN: i64 = 600_000;
 /// A row that its replica does not know of may be of a line that came while it looked, in milliseconds.
 const SETTLED: i64 = 15_000;
+/// Lines that are stored at once. A replica has thousands, of which the others may have forgotten all: together they would take longer than
+/// its look may, time and again, and keep everybody else from writing meanwhile.
+const PART: usize = 100;
 
 #[derive(FromRow)]
 struct ReplicaRow {
@@ -220,24 +223,30 @@ impl Database {
         }
         // In one order everywhere: nobody waits in a circle for another's rows.
         missing.sort_by(|a, b| a.cluster_id.cmp(&b.cluster_id));
-        let mut write = self.begin(DOING).await?;
         let mut older = Vec::new();
-        for line in missing {
-            if !put(&mut write.tx, line, DOING).await? {
-                older.push(line.clone());
+        for part in missing.chunks(PART) {
+            let mut write = self.begin(DOING).await?;
+            for line in part {
+                if !put(&mut write.tx, line, DOING).await? {
+                    older.push((*line).clone());
+                }
             }
+            write.commit(DOING).await?;
         }
-        for (cluster, epoch) in extra {
-            sqlx::query(EXTRA)
-                .bind(cluster)
-                .bind(epoch)
-                .bind(replica)
-                .bind(SETTLED)
-                .execute(&mut *write.tx)
-                .await
-                .map_err(db(DOING))?;
+        for part in extra.chunks(PART) {
+            let mut write = self.begin(DOING).await?;
+            for (cluster, epoch) in part {
+                sqlx::query(EXTRA)
+                    .bind(cluster)
+                    .bind(epoch)
+                    .bind(replica)
+                    .bind(SETTLED)
+                    .execute(&mut *write.tx)
+                    .await
+                    .map_err(db(DOING))?;
+            }
+            write.commit(DOING).await?;
         }
-        write.commit(DOING).await?;
         Ok(older)
     }
 }

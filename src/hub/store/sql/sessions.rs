@@ -285,6 +285,27 @@ impl Database {
         .bind(id);
         Ok(self.change(DOING, statement).await? == 1)
     }
+
+    pub async fn end_sessions(
+        &self,
+        user_id: &str,
+        why: &str,
+        now: OffsetDateTime,
+    ) -> Result<Vec<String>> {
+        const DOING: &str = "end a user's sessions";
+        let mut write = self.begin(DOING).await?;
+        let ended: Vec<String> = sqlx::query_scalar(
+            "UPDATE session SET ended_at = $1, ended_why = $2, sealed = NULL WHERE user_id = $3 AND ended_at IS NULL RETURNING id",
+        )
+        .bind(to_ms(now))
+        .bind(why)
+        .bind(user_id)
+        .fetch_all(&mut *write.tx)
+        .await
+        .map_err(db(DOING))?;
+        write.commit(DOING).await?;
+        Ok(ended)
+    }
 }
 
 /// Whoever logs in again and again leaves so many sessions that hold no more, and not all of them.

@@ -27,6 +27,9 @@ fn with_and_without_the_hub(world: &mut World, test: fn(&World)) {
     alone(world, test);
 }
 
+/// In seconds. What is far from the engine the agent looks at every five minutes.
+const SEEN: u64 = 600;
+
 /// One fault, from before it to its end.
 struct Told<'a> {
     world: &'a World,
@@ -69,7 +72,7 @@ impl<'a> Told<'a> {
     /// It is named, and the agent has written nothing. `again` is done before each look. What is told of it.
     fn is_named(&self, what: &str, mut again: impl FnMut()) -> Value {
         let called = format!("it is called {}", self.class);
-        let (heal, took) = eventually(&called, seconds(600), || {
+        let (heal, took) = eventually(&called, seconds(SEEN), || {
             again();
             self.records().pop().ok_or("no record")
         });
@@ -86,7 +89,7 @@ impl<'a> Told<'a> {
             self.world.engine_available()
         });
         self.world.function(seconds(LIMIT));
-        until("it is over", seconds(LIMIT), || {
+        until("it is over", seconds(SEEN), || {
             let all = self.records();
             !all.is_empty() && all.iter().all(|heal| heal["restoredAt"].is_string())
         });

@@ -98,7 +98,7 @@ fn helps(home: &Home) {
 fn over(home: &Home, id: &str) {
     let ended = home.run(&["grant", "check", "ada", "eu1"]);
     assert!(
-        ended.code == 4 && ended.out.contains("no: it was revoked at 2"),
+        ended.code == 4 && ended.out.contains("no: it was revoked by admin at 2"),
         "{ended:?}"
     );
     let all = home.run(&["grant", "list", "--user", "ada", "--all"]).out;

@@ -52,6 +52,32 @@ fn a_kubeconfig_works_for_kubectl_without_any_key() {
     );
 }
 
+/// Whom a grant lets into a cluster needs no role at the hub for it.
+#[test]
+fn who_has_a_grant_alone_gets_a_kubeconfig() {
+    let home = Home::new();
+    let hub = Hub::start(&home);
+    hub.log_in(&home);
+    Hub::import(&home);
+    assert_eq!(home.run(&["cluster", "add", "eu1"]).code, 0);
+    assert_eq!(home.run(&["user", "add", "ada"]).code, 0);
+    let create = ["token", "create", "--user", "ada", "--title", "t"];
+    let made = home.run(&[&create[..], &["--file", "ada.token"]].concat());
+    assert_eq!(made.code, 0, "{made:?}");
+    let hers = |what: &str| home.run(&["kubeconfig", what, "--token-file", "ada.token"]);
+    hers("eu1").fails(4, "ada has no grant on cluster eu1");
+    let add = ["grant", "add", "user:ada", "--cluster", "eu1"];
+    let given = home.run(&[&add[..], &["--group", "view"]].concat());
+    assert_eq!(given.code, 0, "{given:?}");
+    let made = hers("eu1");
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(made.out.contains("/clusters/eu1"), "{made:?}");
+    hers("eu2").fails(4, "ada has no grant on cluster eu2");
+    let all = hers("--all");
+    all.fails(4, "ada lacks the role viewer");
+    assert!(all.err.contains("linesman grant list"), "{all:?}");
+}
+
 /// Several at once, kubectl among them, lose nothing of each other: each takes the lock that kubectl takes.
 #[test]
 fn merges_into_one_kubeconfig_are_all_kept() {

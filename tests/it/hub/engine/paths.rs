@@ -41,6 +41,8 @@ async fn an_engine_takes_the_others_place_where_agent_and_catalog_have_what_it_t
     assert_eq!(told(&hub, &agent).await["kind"], json!("flux"));
 
     commit(&hub, "clusters/eu1.argocd/a.yaml", APPLICATION).await;
+    // A catalog may have more beside them than the hub reads at once.
+    commit(&hub, "media/large.txt", &" ".repeat((64 << 20) + 1)).await;
     for (body, engine, follows) in [
         (argocd, "argocd", "clusters/eu1.argocd"),
         (

@@ -78,7 +78,7 @@ async fn who_lost_a_grant_is_told_which_and_when() {
     let (_, check) = ask("/v1/grants/check?user=ada&cluster=eu1").await;
     let at = check["opinions"][0]["grant"]["revokedAt"].as_str().unwrap();
     let reason = format!(
-        "ada has no grant on cluster eu1 any more: grant {id} (edit; TICKET-1; by admin) was revoked at {at}"
+        "ada has no grant on cluster eu1 any more: grant {id} (edit; TICKET-1; by admin) was revoked by admin at {at}"
     );
     let next = "ask a hub admin for another one: linesman grant add user:ada --cluster eu1 --group edit --for 2h";
     assert_eq!(

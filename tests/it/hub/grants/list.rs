@@ -22,6 +22,7 @@ async fn ended(hub: &TestHub, subject: &str, clusters: Clusters) {
         mode: Mode::Full,
         expires_at: Some(now - time::Duration::HOUR),
         revoked_at: None,
+        revoked_by: None,
         reason: String::new(),
         created_by: "admin".to_owned(),
         created_at: now - time::Duration::DAY,
@@ -193,7 +194,8 @@ async fn a_revoked_grant_is_listed_among_those_that_ended_and_says_so() {
         assert_eq!(subjects(&ended), ["user:ada"]);
         let one = &ended["items"][0];
         assert_eq!((&one["id"], &one["over"]), (&made["id"], &json!(true)));
-        let why = format!("it was revoked at {}", one["revokedAt"].as_str().unwrap());
+        let at = one["revokedAt"].as_str().unwrap();
+        let why = format!("it was revoked by admin at {at}");
         let check = got("/v1/grants/check?user=ada&cluster=eu1").await;
         assert_eq!(
             (&check["allowed"], &check["opinions"][0]["why"]),

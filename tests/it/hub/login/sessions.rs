@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use linesman::hub::running::By;
+use linesman::hub::store::Ended;
 use linesman::keys;
 use serde_json::json;
 
@@ -212,6 +213,65 @@ async fn groups_and_people_that_are_gone_end_what_they_ran() {
         actions,
         ["login", "grant.add", "session.groups", "session.end"]
     );
+    world.hub.stop().await;
+}
+
+/// A new name at the provider takes the grants of the one before along: a reader of the record sees whose they were. Whoever was
+/// removed is let in again by the name that they had then.
+#[tokio::test]
+async fn a_new_name_at_the_provider_is_on_record() {
+    let world = World::start("oidc-renamed", json!({}), |_| {}).await;
+    let session = world.log_in().await;
+    let grant = json!({"subject": "user:ada", "clusters": "all", "groups": ["view"]});
+    let (status, grant) = world.hub.post("/v1/grants", &grant).await;
+    assert_eq!(status, 201, "{grant}");
+    world.idp.account("ada", "eva", &["sre", "dev"]).await;
+    let (status, next) = world.refresh(&session).await;
+    assert_eq!((status, &next["user"]), (200, &json!("eva")), "{next}");
+    world.idp.account("ada", "zoe", &["sre", "dev"]).await;
+    world.log_in().await;
+    let store = &world.hub.hub.store;
+    let rows = store.audit_tail(None, 100).await.unwrap();
+    let renamed = rows.into_iter().filter(|r| r.action == "user.rename");
+    let mut renamed: Vec<_> = renamed.map(|r| (r.actor, r.target)).collect();
+    renamed.sort();
+    let told = |before: &str, after: &str| {
+        let target = format!("{before} became {after}, with the grants for user:{before}");
+        (format!("user:{before}"), target)
+    };
+    assert_eq!(renamed, [told("ada", "eva"), told("eva", "zoe")]);
+    let zoe = store.user("zoe").await.unwrap().unwrap();
+    let removed = store.remove_user(zoe.revision(), linesman::clock::now());
+    assert_eq!(removed.await.unwrap(), Ended::Done);
+    world.idp.account("ada", "ida", &[]).await;
+    let seen = world.browser().open(&world.login_url()).await;
+    let (_, why) = refused(&seen);
+    assert_eq!(why, "ida, who was zoe, was removed from this hub");
+    let next = seen.parameter("next").unwrap_or_default();
+    assert!(next.ends_with("linesman user add zoe"), "{next}");
+    world.hub.stop().await;
+}
+
+/// What is on record of a name may be two people's: whoever reads it sees where the other one begins.
+#[tokio::test]
+async fn a_removed_local_users_name_goes_to_somebody_else_on_record() {
+    let world = World::start("oidc-freed", json!({}), |_| {}).await;
+    let ada = json!({"name": "ada", "roles": ["admin"]});
+    assert_eq!(world.hub.post("/v1/users", &ada).await.0, 201);
+    assert_eq!(world.hub.delete("/v1/users/ada", Some("*")).await, 204);
+    world.log_in().await;
+    let (status, me) = world.whoami(&world.log_in().await).await;
+    assert_eq!((status, &me["roles"]), (200, &json!([])), "{me}");
+    let rows = world.hub.hub.store.audit_tail(None, 100).await.unwrap();
+    let mut logins: Vec<_> = rows.into_iter().filter(|r| r.action == "login").collect();
+    logins.sort_by_key(|r| r.seq);
+    let told: Vec<_> = logins.into_iter().map(|r| (r.actor, r.target)).collect();
+    let by = |how: &str| {
+        let target = format!("by browser{how}, groups [\"dev\", \"sre\"]");
+        ("user:ada".to_owned(), target)
+    };
+    let first = by(", under the name of a local user who was removed");
+    assert_eq!(told, [first, by("")]);
     world.hub.stop().await;
 }
 

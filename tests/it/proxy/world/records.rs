@@ -184,6 +184,7 @@ pub(in crate::proxy) fn everywhere(id: &str, user: &str, groups: &[&str]) -> Gra
         mode: Mode::Full,
         expires_at: None,
         revoked_at: None,
+        revoked_by: None,
         reason: String::new(),
         created_by: "admin".to_owned(),
         created_at: clock::now(),

@@ -159,13 +159,15 @@ async fn grants_are_found_by_subject_until_they_are_revoked(store: Store) {
     assert_eq!(store.grants_of(&[]).await.unwrap(), []);
     assert_eq!(store.grants(Some("g1"), 9).await.unwrap(), [later]);
     assert_eq!(store.next_grant_end(at(1)).await.unwrap(), Some(at(5_000)));
-    let ends = join_all((0..4).map(|_| store.revoke_grant(as_made("g1"), at(2)))).await;
+    let revoke = |_| store.revoke_grant(as_made("g1"), "bob", at(2));
+    let ends = join_all((0..4).map(revoke)).await;
     assert_eq!(ends.into_iter().filter(|e| *e.as_ref().unwrap()).count(), 1);
     assert_eq!(store.grant("g1").await.unwrap(), None);
     assert_eq!(store.next_grant_end(at(1)).await.unwrap(), None);
     assert_eq!(store.grants_of(&of(&["user:ada"])).await.unwrap(), []);
     let revoked = Grant {
         revoked_at: Some(at(2)),
+        revoked_by: Some("bob".to_owned()),
         rev: 2,
         ..first
     };
@@ -184,7 +186,8 @@ async fn the_default_grant_comes_once(store: Store) {
             .await
             .unwrap();
     }
-    assert!(store.revoke_grant(as_made("g1"), at(1)).await.unwrap());
+    let revoked = store.revoke_grant(as_made("g1"), "admin", at(1));
+    assert!(revoked.await.unwrap());
     store
         .ensure_default_grant(grant("g3", "user:admin"))
         .await

@@ -115,7 +115,8 @@ async fn what_another_call_made_is_not_given_out(store: Store) {
     for differs in [longer, grant("g2", "user:bob")] {
         assert!(exists(add(differs).await.unwrap_err()));
     }
-    store.revoke_grant(as_made("g1"), at(1)).await.unwrap();
+    let revoked = store.revoke_grant(as_made("g1"), "admin", at(1));
+    revoked.await.unwrap();
     assert!(exists(add(grant("g2", "user:ada")).await.unwrap_err()));
     assert_eq!(store.grants(None, 9).await.unwrap(), []);
 }

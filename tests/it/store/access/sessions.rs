@@ -10,6 +10,7 @@ use super::{pair, session};
 on_both! {
     a_session_goes_on_pair_by_pair_until_it_ends,
     a_session_has_one_pair_that_was_not_used,
+    all_sessions_of_a_user_end_at_once,
     of_a_users_sessions_that_are_over_the_newest_are_kept,
 }
 
@@ -82,6 +83,37 @@ async fn a_session_has_one_pair_that_was_not_used(store: Store) {
         "{left:?}"
     );
     assert_eq!(used(11..=11).await, [None]);
+}
+
+async fn all_sessions_of_a_user_end_at_once(store: Store) {
+    let ada = user(&store, "ada", "viewer").await;
+    let bob = user(&store, "bob", "viewer").await;
+    let of = |id: &str, user: &UserRow| Session {
+        id: id.to_owned(),
+        ..session(user)
+    };
+    let all = [
+        of("s1", &ada),
+        of("s2", &ada),
+        of("s3", &ada),
+        of("s4", &bob),
+    ];
+    for (n, session) in (1..).zip(all) {
+        let added = store.add_session(session, "192.0.2.1", pair(n), at(0));
+        added.await.unwrap();
+    }
+    assert!(store.end_session("s2", "logout", at(1)).await.unwrap());
+    let end = async || {
+        let ended = store.end_sessions(&ada.id, "ended by admin", at(2)).await;
+        let mut ended = ended.unwrap();
+        ended.sort();
+        ended
+    };
+    assert_eq!(end().await, ["s1", "s3"]);
+    assert_eq!(end().await, [""; 0]);
+    let (of_bob, _) = store.session("s4").await.unwrap().unwrap();
+    assert!(!of_bob.ended);
+    assert!(store.session("s1").await.unwrap().unwrap().0.ended);
 }
 
 /// Somebody who logs in again and again fills no database.

@@ -2,7 +2,7 @@
 
 use linesman::hub::audit::chain;
 use linesman::hub::store::{
-    AuditQuery, AuditRow, AuditWrites, LOOKED_AT, OfAction, OfRequest, Store,
+    AuditQuery, AuditRow, AuditWrites, DRY_RUN, LOOKED_AT, OfAction, OfRequest, Store,
 };
 
 use super::super::{Place, at, on_both};
@@ -24,6 +24,7 @@ async fn a_query_narrows_by_all_that_it_names(store: Store) {
         actor: Some("user:2".to_owned()),
         cluster: Some("eu1".to_owned()),
         verdict: Some("allow".to_owned()),
+        stages: ["close", "event"].map(str::to_owned).to_vec(),
         actions: vec![OfAction::Only("kube.get".to_owned())],
         namespace: None,
         request: None,
@@ -33,7 +34,10 @@ async fn a_query_narrows_by_all_that_it_names(store: Store) {
         limit: 5,
     };
     let wanted = rows.iter().rev().filter(|r| {
-        r.seq % 4 == 2 && r.verdict == "allow" && (20..80).contains(&(r.at - 1_790_000_000_000))
+        r.seq % 4 == 2
+            && r.verdict == "allow"
+            && r.stage != "open"
+            && (20..80).contains(&(r.at - 1_790_000_000_000))
     });
     let wanted: Vec<AuditRow> = wanted.take(5).cloned().collect();
     assert_eq!(wanted.len(), 5);
@@ -79,7 +83,7 @@ async fn a_query_finds_what_one_request_left(store: Store) {
     assert_eq!(found("asked", at + 1, true).await, [0_i64; 0]);
 }
 
-/// Those alone that were let through and done, in that time and in that cluster, by the name of what they wrote to.
+/// Those alone that were let through and done, and not as a dry run, in that time and in that cluster, by the name of what they wrote to.
 async fn the_ends_of_writes_are_found_by_cluster_time_and_name(store: Store) {
     let path = "/apis/apps/v1/namespaces/a/deployments/web";
     let ended = |n: i64, action: &str, target: &str| AuditRow {
@@ -111,6 +115,10 @@ async fn the_ends_of_writes_are_found_by_cluster_time_and_name(store: Store) {
         },
         AuditRow {
             stage: "open".to_owned(),
+            ..patched(17)
+        },
+        AuditRow {
+            reason: Some(DRY_RUN.to_owned()),
             ..patched(17)
         },
         ended(18, "kube.create", &format!("{path}/scale")),

@@ -55,6 +55,23 @@ fn judged(cluster: &Cluster) -> (Progress, Option<OffsetDateTime>) {
     (progress(&running, &seen), works_since(&seen))
 }
 
+/// F29: who stops a delivery stops no upgrade of the engine, which would be taken back after its time.
+#[test]
+fn a_root_that_somebody_suspended_holds_no_change_up() {
+    for root in [true, false] {
+        let mut cluster = Cluster::working();
+        let (source, sync) = (cluster.install.source.clone(), cluster.install.sync.clone());
+        let id = if root { source } else { sync };
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["spec"]["suspend"] = json!(true);
+        let classes: Vec<Class> = cluster.plan().findings.iter().map(|f| f.class).collect();
+        assert_eq!(classes, [Class::SuspendedByHuman]);
+        let (progress, since) = judged(&cluster);
+        let works = (progress, since.is_some());
+        assert_eq!(works, (Progress::Rolled, true), "{id}");
+    }
+}
+
 /// A security upgrade of an engine whose catalog cannot be applied, in whichever way: every controller runs and answers.
 #[test]
 fn what_was_wrong_with_the_catalog_before_a_change_is_not_the_new_versions_fault() {

@@ -70,6 +70,7 @@ fn an_argo_cd_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
     let refused = "Failed to load target state: failed to list refs: dial tcp 192.0.2.1:22: connect: connection refused";
     let fetched =
         "Failed to fetch default: ssh: connect to host git.test port 22: Connection timed out";
+    let unnamed = "Failed to fetch default: ssh: Could not resolve hostname git.test: Temporary failure in name resolution";
     let (read, none) = (Some(Duration::minutes(1)), None);
     for (message, own, up, class) in [
         (late, none, true, Class::GitUnreachable),
@@ -79,6 +80,8 @@ fn an_argo_cd_that_alone_does_not_reach_the_git_host_is_kept_from_it() {
         (refused, read, true, Class::PolicyBlocks),
         (refused, none, true, Class::GitUnreachable),
         (fetched, read, true, Class::PolicyBlocks),
+        (unnamed, read, true, Class::PolicyBlocks),
+        (unnamed, none, true, Class::GitUnreachable),
         (late, read, false, Class::ArtifactUnreachable),
         (gone, read, true, Class::ArtifactUnreachable),
     ] {

@@ -3,8 +3,11 @@ use time::Duration;
 
 use super::*;
 use crate::agent::engine::is_workload;
+use crate::agent::plan::find::find;
 use crate::agent::plan::tests::{Bad, Cluster, deployment};
 use crate::agent::plan::{Action, quarantine};
+
+mod astray;
 
 const SOURCE: &str = "source-controller";
 
@@ -211,7 +214,7 @@ fn a_commit_of_an_address_at_which_nobody_is_found_is_held_and_undone() {
     // Nothing here wakes the agent between two looks.
     assert!(took < Duration::minutes(4), "{took}");
     assert_eq!(done(&cluster), [("hold", SOURCE), ("apply", SOURCE)]);
-    let hold = quarantine::hold(&cluster.objects[&id]).unwrap();
+    let hold = hold(&cluster.objects[&id]).unwrap();
     assert_eq!(
         hold.reason,
         "runs, but nobody fetches from it for Kustomization flux-system/flux-system: ArtifactFailed: failed to download archive: no such host; \

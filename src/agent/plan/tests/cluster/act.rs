@@ -11,7 +11,7 @@ use crate::agent::plan::history::Outcome;
 use crate::agent::plan::quarantine::{self, mark, shield};
 use crate::agent::plan::tests::damage::is_foreign;
 use crate::agent::plan::undecodable::aside;
-use crate::agent::plan::{Action, Object, Step, argocd, superseded};
+use crate::agent::plan::{Action, Object, Step, argocd, find, superseded};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::rfc3339;
 
@@ -31,9 +31,13 @@ impl Cluster {
                 if id.kind.namespaced() && dying(self.objects.get(&namespace)) {
                     return Outcome::Failed("namespace".to_owned());
                 }
-                // To the root is applied what holds made of it, as at the API server.
-                let root = (id.kind == Kind::Application).then(|| self.observed());
-                let install = root.map(|seen| shield::shielded(&self.install, &seen).into_owned());
+                // To the root is applied what holds, and who stopped it, made of it, as at the API server.
+                let is_root = self.install.roots().any(|root| root == id);
+                let root = is_root.then(|| self.observed());
+                let install = root.map(|seen| {
+                    let install = shield::shielded(&self.install, &seen);
+                    find::as_stopped(install, id, &seen, &self.history).into_owned()
+                });
                 let install = install.as_ref().unwrap_or(&self.install);
                 let over = matches!(step.action, Action::Apply | Action::WriteSecret);
                 let body = if over {

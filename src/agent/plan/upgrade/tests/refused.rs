@@ -113,3 +113,26 @@ fn an_image_that_was_withdrawn_and_given_anew_is_tried_anew_although_nobody_saw_
     let said = condition(&Step::Stay(Stay::Current), &bad, "b", wished);
     assert_eq!(said.text, "b: wish 4: the agent runs it");
 }
+
+/// Before, it was tried, forgotten and tried again as fast as the API server answered, for as long as it was wished: under its own name
+/// it is never there.
+#[test]
+fn an_image_of_which_the_admission_makes_another_is_refused_with_the_name_that_it_has_there() {
+    let cluster = "eu1".parse().unwrap();
+    let refused = plain(Some(rewritten(("b", 2), "mirror/b", &cluster)));
+    let lead = |wish| Lead { wish, ..lead(true) };
+    let stays = Step::Stay(Stay::Failed);
+    assert_eq!(leads("a", &refused, 100, lead(2)), stays);
+    assert_eq!(leads("a", &refused, 100, lead(3)), Step::Forget);
+    let said = condition(&stays, &refused, "a", (Some("b"), 2, None));
+    let text = "b: wish 2: the cluster's admission makes mirror/b of it; give that name: \
+                'linesman cluster upgrade eu1 --image mirror/b'; a serves";
+    assert_eq!(
+        said,
+        Said {
+            status: Status::False,
+            reason: "Returned",
+            text: text.to_owned()
+        }
+    );
+}

@@ -52,7 +52,10 @@ pub(super) async fn path(
             None => usual(cluster, engine),
         },
     };
-    let files = git::files(&hub.catalog.repo, &hub.catalog.branch).await?;
+    // Nothing else: what a catalog has beside them may be large.
+    let places = candidates.iter().map(|path| path.trim_matches('/'));
+    let places = places.map(str::to_owned).collect();
+    let files = git::below(&hub.catalog.repo, &hub.catalog.branch, places).await?;
     suited(&files, cluster, engine, &candidates)
 }
 

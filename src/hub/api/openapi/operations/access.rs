@@ -7,7 +7,7 @@ pub(super) const ALL: &[Operation] = &[
     operation(
         ("get", "/v1/audit"),
         User,
-        "The audit chain (user, cluster, verdict, action, namespace, request, since, until, limit, after, wait); reading is on record",
+        "The audit chain (user, cluster, verdict, stage, action, namespace, request, since, until, limit, after, wait); reading is on record",
         ("", "[]AuditView"),
     ),
     operation(
@@ -87,6 +87,12 @@ pub(super) const ALL: &[Operation] = &[
         User,
         "A code that a local user logs in with, once and within ten minutes; the one before ends",
         ("", "LoginCode"),
+    ),
+    operation(
+        ("post", "/v1/users/{name}/sessions/end"),
+        User,
+        "End all sessions of a user, one's own or, for admins, anybody's; what runs by them is cut",
+        ("", ""),
     ),
     operation(
         ("get", "/v1/api-tokens"),

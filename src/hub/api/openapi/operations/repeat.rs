@@ -52,7 +52,9 @@ pub fn repeat(path: &str) -> Option<Repeat> {
             Repeat::Harmless("a code is good once, and a refresh token again for a moment")
         }
         "/v1/hub/notices/test" => Repeat::Harmless("each is a test, and says so"),
-        "/v1/login/end" => Repeat::Harmless("a session ends once"),
+        "/v1/login/end" | "/v1/users/{name}/sessions/end" => {
+            Repeat::Harmless("a session ends once")
+        }
         _ => return None,
     })
 }

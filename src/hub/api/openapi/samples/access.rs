@@ -84,8 +84,8 @@ fn new_grant() -> Value {
 fn grant() -> Value {
     json!({
         "id": "0197", "subject": "group:sre", "clusters": { "labels": "env=prod,!frozen" }, "groups": ["edit"],
-        "actAs": ["group:edit", "user:bob"], "namespaces": ["shop"], "readOnly": false, "expiresAt": TIME, "revokedAt": TIME, "over": false,
-        "reason": "TICKET-1",
+        "actAs": ["group:edit", "user:bob"], "namespaces": ["shop"], "readOnly": false, "expiresAt": TIME, "revokedAt": TIME, "revokedBy": "bob",
+        "over": false, "reason": "TICKET-1",
         "createdBy": "admin", "createdAt": TIME, "rev": 1,
     })
 }

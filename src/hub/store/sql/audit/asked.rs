@@ -3,7 +3,7 @@
 use super::super::{Connection, Database, Db, db, in_time};
 use super::Row;
 use crate::hub::store::{
-    AuditPage, AuditQuery, AuditRow, AuditWrites, LOOKED_AT, OfAction, Result,
+    AuditPage, AuditQuery, AuditRow, AuditWrites, DRY_RUN, LOOKED_AT, OfAction, Result,
 };
 
 const READ: &str = "read the audit chain";
@@ -62,6 +62,17 @@ fn push_verdict(select: &mut sqlx::QueryBuilder<Db>, query: &AuditQuery) {
     }
 }
 
+/// One of these stages. No index knows them: each is that of many records.
+fn push_stages(select: &mut sqlx::QueryBuilder<Db>, stages: &[String]) {
+    for (n, stage) in stages.iter().enumerate() {
+        select.push(if n == 0 { " AND stage IN (" } else { ", " });
+        select.push_bind(stage.clone());
+    }
+    if !stages.is_empty() {
+        select.push(")");
+    }
+}
+
 /// One of these actions. No index knows them, which each record would have to be written into.
 fn push_actions(select: &mut sqlx::QueryBuilder<Db>, actions: &[OfAction]) {
     for (n, action) in actions.iter().enumerate() {
@@ -109,6 +120,7 @@ async fn edge(connection: &mut Connection, query: &AuditQuery) -> Result<Option<
         query.actor.is_some(),
         query.cluster.is_some(),
         query.verdict.is_some(),
+        !query.stages.is_empty(),
         !query.actions.is_empty(),
         query.namespace.is_some(),
         query.request.is_some(),
@@ -216,6 +228,7 @@ impl Database {
             }
         }
         push_verdict(&mut select, query);
+        push_stages(&mut select, &query.stages);
         push_actions(&mut select, &query.actions);
         push_namespace(&mut select, query.namespace.as_deref());
         if let Some(request) = &query.request {
@@ -285,6 +298,7 @@ impl Database {
                AND seq <= (SELECT max(seq) FROM (SELECT seq FROM audit WHERE at >= $2 AND at < $3 ORDER BY at DESC LIMIT $4) AS late)
                ORDER BY seq DESC LIMIT $4) AS lately
              WHERE at >= $5 AND at < $6 AND stage = 'close' AND verdict = 'allow' AND code BETWEEN 200 AND 299
+               AND (reason IS NULL OR reason <> $8)
                AND (action = 'kube.deletecollection'
                  OR (action IN ('kube.create', 'kube.update', 'kube.patch', 'kube.delete') AND target LIKE $7))
              ORDER BY at DESC, seq DESC LIMIT 500";
@@ -298,6 +312,7 @@ impl Database {
             .bind(of.until)
             // A pattern may find more than the name.
             .bind(format!("%/{}%", of.name))
+            .bind(DRY_RUN)
             .fetch_all(reader.connection())
             .await
             .map_err(in_time(READ))?;
