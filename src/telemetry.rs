@@ -1,5 +1,7 @@
 //! Logs to stderr, and the registry that `/metrics` prints.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -66,7 +68,8 @@ pub struct HubMetrics {
     answers: Family<Code, Counter>,
     refusals: Family<Rule, Counter>,
     joins: Family<Outcome, Counter>,
-    phases: Family<Phase, Gauge>,
+    /// The last count, as a whole.
+    phases: Arc<Mutex<Family<Phase, Gauge>>>,
     connections: Gauge,
     reports: Counter,
     pushes: Counter,
@@ -216,11 +219,18 @@ impl HubMetrics {
 
     /// How many clusters there are of each phase.
     pub fn fleet(&self, phases: &[(String, i64)]) {
-        self.phases.clear();
+        let counted = Family::<Phase, Gauge>::default();
         for (phase, count) in phases {
             let phase = phase.clone();
-            self.phases.get_or_create(&Phase { phase }).set(*count);
+            counted.get_or_create(&Phase { phase }).set(*count);
         }
+        // At once: a scrape beside it has this count or the one before, and never a part.
+        *self.phases.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+    }
+
+    fn phases(&self) -> Family<Phase, Gauge> {
+        let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        phases.clone()
     }
 
     /// The text that `/metrics` answers (`OpenMetrics`).
@@ -237,7 +247,7 @@ impl HubMetrics {
             self.refusals.clone(),
         );
         registry.register("joins", "Joins by outcome", self.joins.clone());
-        registry.register("clusters", "Clusters by phase", self.phases.clone());
+        registry.register("clusters", "Clusters by phase", self.phases());
         lines.register(registry);
         registry.register(
             "connections",

@@ -27,6 +27,7 @@ use crate::wire::id::ClusterName;
 mod cap;
 mod dial;
 mod transport;
+mod up;
 mod wait;
 mod way;
 
@@ -112,21 +113,19 @@ pub async fn run(
             break;
         };
         let (wait, asked) = match dialled {
-            Ok(up) => {
-                lines.spawn(drained(up.line.clone(), up.run, stop.clone()));
-                info!(cluster = %config.cluster, line = ?up.line, "line up");
-                line.send_replace(LinkState::Up {
-                    line: up.line.clone(),
-                    keyset: up.keyset,
-                });
+            Ok(dialled) => {
+                // Streams that it brings are judged by the keys that are told with it: it is told first.
+                let (up, driven) = dialled.published(&line);
+                lines.spawn(drained(up.clone(), driven, stop.clone()));
+                info!(cluster = %config.cluster, line = ?up, "line up");
                 let kept = tokio::select! {
-                    kept = keep(&up.line, &mut ages, &stop) => kept,
+                    kept = keep(&up, &mut ages, &stop) => kept,
                     () = replaced(config.keys.clone(), used) => Kept::OtherKey,
                     never = followed(config.hub.clone(), known.keyset.clone(), &line) => match never {},
                 };
                 // What changed while it was up hurries nobody now: the wait spreads the agents, and leaves another one its line.
                 (known, way) = (config.hub.borrow().clone(), config.proxy.borrow().clone());
-                held = Some(up.line);
+                held = Some(up);
                 let (wait, next_attempt) = next(kept, attempt, &line);
                 attempt = next_attempt;
                 (wait, true)
@@ -372,11 +371,4 @@ fn failed(state: &watch::Sender<LinkState>, is_held: bool, attempt: u32, error: 
             strange: error.is_strange(),
         };
     });
-}
-
-/// A dialled line.
-struct Up<F: Future<Output = Ended>> {
-    line: Line,
-    run: F,
-    keyset: Vec<HubKey>,
 }

@@ -199,14 +199,15 @@ impl Saves {
 
     /// Deletes what is kept of a CRD but what has one of these `names`.
     async fn delete_others(&self, crd: &ObjectId, names: &BTreeSet<String>) -> Result<()> {
-        let there = self.list().await?;
-        let of_it = there
-            .iter()
-            .filter(|map| field(map, "crd") == Some(&crd.name));
-        let others = of_it.filter_map(|map| map.metadata.name.as_ref());
-        for name in others.filter(|name| !names.contains(*name)) {
+        // Of which CRD one is, its name says, too; what they hold may be megabytes.
+        let labelled = ListParams::default().labels(LABEL);
+        let there = self.maps.list_metadata(&labelled).await_at_most(CALL).await;
+        let there = there.context("list saved objects")?;
+        let of_it = prefix(crd);
+        let all = there.into_iter().filter_map(|map| map.metadata.name);
+        for name in all.filter(|name| name.starts_with(&of_it) && !names.contains(name)) {
             let params = DeleteParams::default();
-            let gone = self.maps.delete(name, &params).await_at_most(CALL).await;
+            let gone = self.maps.delete(&name, &params).await_at_most(CALL).await;
             match gone {
                 Ok(_) => {}
                 Err(Refused::Status(status)) if status.code == 404 => {}
@@ -224,12 +225,18 @@ impl Saves {
 }
 
 fn name(crd: &ObjectId, (taken, digest): (OffsetDateTime, &str), part: usize) -> String {
-    let plural = crd.name.split('.').next().unwrap_or_default();
     let digest = digest.get(..8).unwrap_or_default();
     format!(
-        "linesman-saved-{plural}-{}-{digest}-{part}",
+        "{}{}-{digest}-{part}",
+        prefix(crd),
         taken.unix_timestamp_nanos() / 1_000_000
     )
+}
+
+/// With what the names of all of a CRD begin. No engine has two CRDs of the same plural, nor one with a hyphen in it.
+fn prefix(crd: &ObjectId) -> String {
+    let plural = crd.name.split('.').next().unwrap_or_default();
+    format!("linesman-saved-{plural}-")
 }
 
 fn field<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a String> {

@@ -30,6 +30,8 @@ use crate::wire::api::EngineKind;
 /// Snapshots that are kept.
 const KEEP: usize = 3;
 const LABEL: &str = "linesman.dev/snapshot";
+/// With what their names begin; the number follows.
+const NAMED: &str = "linesman-snapshot-";
 /// A ConfigMap holds 1 MiB; a snapshot that would not fit is not taken.
 const MAX_PACKED: usize = 900 << 10;
 const MAX_PLAIN: u64 = 32 << 20;
@@ -345,7 +347,12 @@ fn stub(id: &ObjectId) -> Value {
 }
 
 fn map_name(number: u64) -> String {
-    format!("linesman-snapshot-{number}")
+    format!("{NAMED}{number}")
+}
+
+/// The number in such a name.
+fn numbered(name: &str) -> Option<u64> {
+    name.strip_prefix(NAMED)?.parse().ok()
 }
 
 async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]) -> Result<()> {
@@ -382,7 +389,18 @@ async fn store(kube: &Client, namespace: &str, snapshot: &Snapshot, plain: &[u8]
         .context("keep the snapshot")?;
     let old = snapshot.number.saturating_sub(KEEP as u64);
     if old > 0 {
-        let name = map_name(old);
+        forget(&maps, old).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the snapshots up to this one: also those that an agent left which ended when it had kept the next one.
+async fn forget(maps: &Api<ConfigMap>, last: u64) -> Result<()> {
+    let params = ListParams::default().labels(LABEL);
+    let all = maps.list_metadata(&params).await_at_most(CALL).await;
+    let all = all.context("list snapshots")?;
+    let names = all.into_iter().filter_map(|map| map.metadata.name);
+    for name in names.filter(|name| numbered(name).is_some_and(|number| number <= last)) {
         let params = DeleteParams::default();
         match maps.delete(&name, &params).await_at_most(CALL).await {
             Ok(_) => {}

@@ -108,14 +108,18 @@ fn lacks_role(error: &client::Error) -> bool {
 async fn every(client: &Client) -> Result<Vec<ClusterName>> {
     match client.clusters().await {
         Ok(clusters) => Ok(clusters.into_iter().map(|c| c.name).collect()),
-        Err(error) if lacks_role(&error) => Err(Failure::new(
-            Code::Denied,
-            error.to_string(),
-            "name those that you have a grant on: linesman kubeconfig NAME; see: linesman grant list",
-        )
-        .into()),
+        Err(error) if lacks_role(&error) => Err(no_list(&error).into()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The hub's own word on what helps comes first: of a role that has lapsed it is a login.
+fn no_list(error: &client::Error) -> Failure {
+    let next = format!(
+        "{}; or name those that you have a grant on: linesman kubeconfig NAME; see: linesman grant list",
+        error.next()
+    );
+    Failure::new(Code::Denied, error.to_string(), next)
 }
 
 /// That the cluster is there. A grant needs no role at the hub: who may not look at clusters is asked about by their grants.
@@ -220,8 +224,11 @@ fn default_path() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::secret::Secret;
+    use crate::wire::api::Problem;
 
     pub(super) fn access(token_file: Option<&str>) -> Access {
         Access {
@@ -237,6 +244,36 @@ mod tests {
 
     pub(super) fn names(names: &[&str]) -> Vec<ClusterName> {
         names.iter().map(|n| n.parse().unwrap()).collect()
+    }
+
+    /// What brings a lapsed role back was left out.
+    #[test]
+    fn whoever_lacks_the_role_for_all_clusters_hears_what_the_hub_says_to_do() {
+        let problem = Problem {
+            kind: "urn:linesman:problem:not-allowed".to_owned(),
+            title: String::new(),
+            status: 403,
+            detail: "ada lacks the role viewer; groups do not count".to_owned(),
+            hop: "hub".to_owned(),
+            next: "its user runs: linesman login HUB".to_owned(),
+            request_id: "r1".to_owned(),
+            more: BTreeMap::new(),
+        };
+        let error = client::Error::Refused {
+            operation: "list clusters".to_owned(),
+            problem: Box::new(problem),
+        };
+        assert!(lacks_role(&error));
+        let told = no_list(&error);
+        assert_eq!(
+            (told.code, told.message.as_str(), told.next.as_str()),
+            (
+                Code::Denied,
+                "list clusters: ada lacks the role viewer; groups do not count",
+                "its user runs: linesman login HUB; or name those that you have a grant on: \
+                 linesman kubeconfig NAME; see: linesman grant list"
+            )
+        );
     }
 
     #[test]

@@ -73,6 +73,9 @@ pub(super) struct CreateArgs {
 }
 
 const LIST: &str = "\
+VOUCHED UNTIL is when a token ends before UNTIL, unless the identity provider vouches for its user anew, as at
+a login (linesman hub --oidc-vouched-within).
+
 Examples:
   linesman token list
   linesman token list --all -o wide      # of everybody, for admins";
@@ -92,13 +95,14 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
-const COLUMNS: [Column<ApiTokenView>; 8] = [
+const COLUMNS: [Column<ApiTokenView>; 9] = [
     Column::new("ID", |t, _| t.id.clone()),
     Column::new("USER", |t, _| t.user.clone()),
     Column::new("TITLE", |t, _| t.title.clone()),
     Column::new("SCOPES", |t, _| t.scopes.join(",")),
     Column::new("CLUSTERS", |t, _| clusters(t.clusters.as_ref())),
     Column::new("UNTIL", |t, _| until(t)),
+    Column::new("VOUCHED UNTIL", |t, _| vouched(t)),
     Column::wide("BY", |t, _| t.created_by.clone()),
     Column::wide("SINCE", |t, _| t.created_at.clone()),
 ];
@@ -136,6 +140,11 @@ fn clusters(names: Option<&BTreeSet<ClusterName>>) -> String {
 fn until(token: &ApiTokenView) -> String {
     let end = token.expires_at.clone();
     end.unwrap_or_else(|| "no end".to_owned())
+}
+
+/// When it ends before that, unless the identity provider vouches for its user anew.
+fn vouched(token: &ApiTokenView) -> String {
+    token.vouched_until.clone().unwrap_or_default()
 }
 
 async fn create(args: CreateArgs) -> Result<()> {

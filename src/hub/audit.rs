@@ -290,7 +290,9 @@ impl Opened {
     /// By which rule the agent did not let it through, for the record of its end: what it did not allow is denied there, and not what
     /// it could not do.
     pub fn refused(&mut self, rule: &'static str, code: StatusCode) {
-        let verdict = if code.is_client_error() {
+        // What is full is full for anyone: that judges nobody.
+        let judged = code.is_client_error() && code != StatusCode::TOO_MANY_REQUESTS;
+        let verdict = if judged {
             Verdict::Deny
         } else {
             self.entry.verdict

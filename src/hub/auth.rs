@@ -20,8 +20,8 @@ mod word;
 pub use role::{Role, Scope};
 pub use signature::{agent, is_signed, signed_by};
 pub use word::{
-    LOG_IN, Lapsed, groups, lapsed, roles, roles_given, roles_on_record, vouched_until,
-    vouched_within,
+    LOG_IN, Lapsed, groups, lapsed, roles, roles_given, roles_on_record, vouched_before,
+    vouched_until, vouched_within,
 };
 
 /// Who a request comes from.
@@ -53,6 +53,8 @@ pub struct User {
     pub clusters: Option<BTreeSet<ClusterName>>,
     /// Of the token.
     pub expires_at: Option<OffsetDateTime>,
+    /// When the token ends before that, unless the identity provider vouches for its user anew; None = not.
+    pub vouched_until: Option<OffsetDateTime>,
     /// When what the user runs ends at the latest: with the token, or with the session that renews it.
     pub runs_until: Option<OffsetDateTime>,
 }
@@ -175,6 +177,7 @@ pub async fn user(hub: &Hub, headers: &HeaderMap) -> Result<User, AuthError> {
     let user = principal(whole(row, hub, now), stored);
     Ok(User {
         runs_until: user.runs_until.into_iter().chain(vouched).min(),
+        vouched_until: vouched_before(stored.expires_at, row, oidc),
         ..user
     })
 }
@@ -218,6 +221,7 @@ fn whole(row: &UserRow, hub: &Hub, now: OffsetDateTime) -> User {
         scopes: Vec::new(),
         clusters: None,
         expires_at: None,
+        vouched_until: None,
         runs_until: None,
     }
 }
@@ -300,6 +304,7 @@ mod tests {
                 scopes: vec![],
                 clusters: None,
                 expires_at: None,
+                vouched_until: None,
                 runs_until: None,
             };
             let token = ApiToken {

@@ -3,7 +3,7 @@
 //! What a cluster's directory holds is read off the shipped example: the directory of `eu1`, with the name put
 //! in its place. So what the README describes and what `cluster add` writes cannot drift apart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rust_embed::RustEmbed;
@@ -72,8 +72,8 @@ pub struct Start {
     /// The directory that it follows.
     pub path: String,
     pub files: Files,
-    /// Whether what is there already stays as it is; else these files are written over it.
-    pub only_missing: bool,
+    /// What gives way to them, as it was found. Where that is nothing, all that is there already stays as it is.
+    pub over: Files,
 }
 
 /// The directories that decide on a [`Start`], and hold what it writes.
@@ -94,7 +94,7 @@ pub fn start(there: &Files, record: &ClusterRecord) -> Result<Start, Unsuited> {
         return Ok(Start {
             path: of_engine,
             files: Files::new(),
-            only_missing: true,
+            over: Files::new(),
         });
     }
     let example = files(&ClusterRecord {
@@ -106,9 +106,10 @@ pub fn start(there: &Files, record: &ClusterRecord) -> Result<Start, Unsuited> {
         let live = there.get(path);
         live.is_some() && live == example.get(path) && live != files.get(path)
     };
-    let over: BTreeSet<String> = example.keys().filter(|p| gives_way(p)).cloned().collect();
+    let mut over = example.clone();
+    over.retain(|path, _| gives_way(path));
     let mut rest = there.clone();
-    rest.retain(|path, _| !over.contains(path));
+    rest.retain(|path, _| !over.contains_key(path));
     match suits(&rest, &path, engine) {
         Ok(()) | Err(Unsuited::Empty) => {}
         Err(other) => return Err(other),
@@ -116,11 +117,7 @@ pub fn start(there: &Files, record: &ClusterRecord) -> Result<Start, Unsuited> {
     if !over.is_empty() {
         files.retain(|path, _| !rest.contains_key(path));
     }
-    Ok(Start {
-        path,
-        files,
-        only_missing: over.is_empty(),
-    })
+    Ok(Start { path, files, over })
 }
 
 /// Where a cluster finds what an engine is to follow that takes the place of the one that it was added with. No other

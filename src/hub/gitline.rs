@@ -190,7 +190,7 @@ pub async fn heed(
         reason: Some(none.message.clone()),
         ..Entry::default()
     };
-    if hub.audit.event(entry.clone()).await.is_err() {
+    if hub.audit.change(entry.clone()).await.is_err() {
         // The agent reports it again.
         tracing::error!(cluster = %cluster.name, "its way to Git is not changed: that could not be put on record");
         return Ok(false);

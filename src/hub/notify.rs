@@ -129,12 +129,12 @@ impl Ended {
     }
 }
 
-type Queue = (&'static str, mpsc::Sender<Arc<Letter>>);
+/// What waits for one sink, by its word.
+pub type Queue = (&'static str, mpsc::Sender<Arc<Letter>>);
 
-/// Looks at the fleet and sends, until `stop`.
-pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
-    let mut tasks = Tasks::watched(stop, &hub.hearts);
-    let mut queues: Vec<Queue> = Vec::new();
+/// Starts what sends to each sink; gives what is to be filled.
+pub fn senders(hub: &Arc<Hub>, tasks: &mut Tasks) -> Vec<Queue> {
+    let mut queues = Vec::new();
     for sink in &hub.config.notify.sinks {
         hub.metrics.notices_begin(sink.name());
         let (queue, letters) = mpsc::channel(QUEUE);
@@ -142,6 +142,12 @@ pub async fn run(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         let (hub, sink) = (hub.clone(), sink.clone());
         tasks.spawn("notices to a sink", |stop| send(hub, sink, letters, stop));
     }
+    queues
+}
+
+/// Looks at the fleet and has people told, until `stop`.
+pub async fn run(hub: Arc<Hub>, queues: Vec<Queue>, stop: CancellationToken) -> Result<()> {
+    let mut tasks = Tasks::watched(stop, &hub.hearts);
     let (to, own) = (queues.clone(), hub.clone());
     tasks.spawn("tokens that end", |stop| tokens::watch(own, to, stop));
     tasks.spawn("troubles of the fleet", |stop| watch(hub, queues, stop));
@@ -297,6 +303,10 @@ async fn send(
             Some(Ok(())) => hub.metrics.noticed(name, "delivered"),
             Some(Err(why)) => dropped(&hub, name, &letter, &why),
             None => dropped(&hub, name, &letter, "the hub stops"),
+        }
+        if hub.replica.as_ref().is_some_and(|own| !own.leads()) {
+            // Another replica tries from now on.
+            hub.tried.forget();
         }
     }
     letters.close();

@@ -27,7 +27,11 @@ pub struct By {
 pub enum Gone<'a> {
     User(&'a str),
     Token(&'a str),
-    Grant(&'a str),
+    /// `by`: the name of who revoked it; None = nobody by name: it went with its cluster.
+    Grant {
+        id: &'a str,
+        by: Option<&'a str>,
+    },
     /// Grants that one user does not have any more, though others may.
     Held {
         user: &'a str,
@@ -45,7 +49,7 @@ impl Gone<'_> {
         match self {
             Self::User(id) => by.user_id == id,
             Self::Token(id) => by.token_id == id,
-            Self::Grant(id) => by.grants.iter().any(|g| g == id),
+            Self::Grant { id, .. } => by.grants.iter().any(|g| g == id),
             Self::Held { user, grants } => {
                 by.user_id == user && by.grants.iter().any(|g| grants.contains(g))
             }
@@ -65,7 +69,8 @@ impl Gone<'_> {
         match self {
             Self::User(_) => "the user was removed".to_owned(),
             Self::Token(_) => "the token or session was ended".to_owned(),
-            Self::Grant(id) => format!("grant {id} was revoked"),
+            Self::Grant { id, by: None } => format!("grant {id} was revoked"),
+            Self::Grant { id, by: Some(who) } => format!("grant {id} was revoked by {who}"),
             Self::Held { grants, .. } => format!(
                 "grant {} was revoked, or is not the user's any more",
                 first(grants)
@@ -81,7 +86,7 @@ impl Gone<'_> {
         match self {
             Self::User(id) => Kept::User(id.to_owned()),
             Self::Token(id) => Kept::Token(id.to_owned()),
-            Self::Grant(id) => Kept::Grant(id.to_owned()),
+            Self::Grant { id, by } => Kept::Grant(id.to_owned(), by.map(str::to_owned)),
             Self::Held { user, grants } => Kept::Held(user.to_owned(), grants.to_vec()),
             Self::Reach { cluster, grants } => Kept::Reach(cluster.to_owned(), grants.to_vec()),
         }
@@ -138,7 +143,7 @@ impl Taken {
 enum Kept {
     User(String),
     Token(String),
-    Grant(String),
+    Grant(String, Option<String>),
     Held(String, Vec<String>),
     Reach(String, Vec<String>),
 }
@@ -148,7 +153,10 @@ impl Kept {
         match self {
             Self::User(id) => Gone::User(id),
             Self::Token(id) => Gone::Token(id),
-            Self::Grant(id) => Gone::Grant(id),
+            Self::Grant(id, by) => Gone::Grant {
+                id,
+                by: by.as_deref(),
+            },
             Self::Held(user, grants) => Gone::Held { user, grants },
             Self::Reach(cluster, grants) => Gone::Reach { cluster, grants },
         }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::githost::embedded::{self, GitAccess, GitServer, Push, RefusedPush, Right};
 use super::store::{KeyKind, UserRow};
-use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, peers, replica};
+use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, notify, peers, replica};
 use crate::clock;
 use crate::hub::auth::Role;
 use crate::keys::Public;
@@ -84,9 +84,7 @@ pub async fn run(listeners: Listeners, hub: Arc<Hub>, chain: audit::Chain) -> Re
     });
     tasks.spawn("pushes", |stop| tell(hub.clone(), told, stop));
     looks(&hub, &mut tasks);
-    tasks.spawn("leader", |stop| {
-        replica::leader::run(hub.clone(), once, stop)
-    });
+    lead(&hub, &mut tasks);
     if let (Some(listener), Some(peers)) = (listeners.peer, hub.peers.clone()) {
         tasks.spawn("peers", |stop| {
             peers::owner::run(listener, peers, hub.tunnels.clone(), stop)
@@ -208,15 +206,26 @@ fn looks(hub: &Arc<Hub>, tasks: &mut Tasks) {
     tasks.spawn("certificate", |stop| files::follow(hub.clone(), stop));
 }
 
+/// What this replica does while it leads. What it had to tell by then it tells to the end, also where it leads no more: nobody else
+/// knows of it.
+fn lead(hub: &Arc<Hub>, tasks: &mut Tasks) {
+    let queues = notify::senders(hub, tasks);
+    tasks.spawn("leader", |stop| {
+        let start = move |hub: &Arc<Hub>, tasks: &mut Tasks| once(hub, &queues, tasks);
+        replica::leader::run(hub.clone(), start, stop)
+    });
+}
+
 /// What must be done once, however many replicas there are.
-fn once(hub: &Arc<Hub>, tasks: &mut Tasks) {
+fn once(hub: &Arc<Hub>, queues: &[notify::Queue], tasks: &mut Tasks) {
     watch_audit(hub, tasks);
     // Keys that were replaced come to an end.
     tasks.spawn("retired keys", |stop| {
         api::agents::identity::end_retired(hub.clone(), stop)
     });
-    if !hub.config.notify.sinks.is_empty() {
-        tasks.spawn("notices", |stop| super::notify::run(hub.clone(), stop));
+    if !queues.is_empty() {
+        let queues = queues.to_vec();
+        tasks.spawn("notices", |stop| notify::run(hub.clone(), queues, stop));
     }
     tasks.spawn("host key", |stop| {
         api::githosts::watch_over(hub.clone(), stop)

@@ -38,6 +38,35 @@ fn what_alerts_count_is_there_before_the_first_time() {
     }
 }
 
+/// One that came while they were counted anew saw no cluster.
+#[test]
+fn a_scrape_has_all_phases_of_one_count() {
+    let count = |phase: &str, clusters| (phase.to_owned(), clusters);
+    let shown = |registry: &Registry| {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with("clusters{"));
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let scrape = |metrics: &HubMetrics| {
+        let mut registry = Registry::default();
+        registry.register("clusters", "Clusters by phase", metrics.phases());
+        registry
+    };
+    let metrics = HubMetrics::default();
+    metrics.fleet(&[count("Broken", 1), count("Healthy", 2)]);
+    let before = scrape(&metrics);
+    metrics.fleet(&[count("Healthy", 3)]);
+    let all = [
+        "clusters{phase=\"Broken\"} 1",
+        "clusters{phase=\"Healthy\"} 2",
+    ];
+    assert_eq!(shown(&before), all);
+    assert_eq!(shown(&scrape(&metrics)), ["clusters{phase=\"Healthy\"} 3"]);
+}
+
 #[test]
 fn a_misspelt_level_is_refused() {
     for (asked, strange) in [

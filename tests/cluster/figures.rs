@@ -5,12 +5,14 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::healing::{self, settle};
+use crate::healing::settle;
 use crate::line::agent_pid;
 use crate::support::audit::Mark;
 use crate::support::place::var;
 use crate::support::world::{self, World};
 use crate::support::{figure, seconds, until};
+
+mod written;
 
 /// What a healthy agent writes: its Lease, the questions to the engine's roots, and what changes nothing: tokens for its line,
 /// and which rights it has.
@@ -40,11 +42,9 @@ pub(crate) fn small_and_quiet(world: &World, minutes: u64) {
     });
     let minutes: u64 = var("LINESMAN_IDLE_MINUTES").map_or(minutes, |m| m.parse().unwrap());
     let window = Duration::from_mins(minutes);
+    let before = written::settled(world);
     let agent = agent_pid(world);
     let small = rss(agent);
-    // All that the catalog brings is there, also to a cluster that was adopted just now.
-    drop(healing::workloads(world));
-    let versions = workloads(world);
     // A window of the API server's own audit log; not a wait for anything.
     let (mark, began) = (Mark::now(&world.audit), Instant::now());
     let used = processor(agent);
@@ -96,25 +96,9 @@ pub(crate) fn small_and_quiet(world: &World, minutes: u64) {
         .filter(|(r, _)| !WRITES.contains(&r.as_str()))
         .collect();
     assert!(others.is_empty(), "{others:?}");
-    assert_eq!(workloads(world), versions);
+    written::left_alone(world, &before);
     let grown = rss(agent) - small;
     assert!(grown < 4.0, "{grown} MB more than {small}");
-}
-
-/// The engine's workloads and the catalog's, as they were written last.
-fn workloads(world: &World) -> BTreeMap<String, String> {
-    let of_kind = |kind: &str| {
-        let all = world.api.get(&format!("/apis/apps/v1/{kind}")).unwrap();
-        all["items"].as_array().unwrap().clone()
-    };
-    let all = ["deployments", "statefulsets"].map(of_kind).into_iter();
-    all.flatten()
-        .map(|d| {
-            let text = |field: &str| d["metadata"][field].as_str().unwrap().to_owned();
-            let id = format!("{}/{}", text("namespace"), text("name"));
-            (id, d["metadata"]["generation"].to_string())
-        })
-        .collect()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a few hundred requests")]

@@ -14,6 +14,7 @@ mod hub;
 pub(crate) mod load;
 mod lost;
 mod old;
+mod whole;
 
 use load::Load;
 pub(crate) use load::failed_fetches;

@@ -104,6 +104,28 @@ pub(crate) async fn execute(url: &str, statements: &str) {
     connection.close().await.unwrap();
 }
 
+/// Ends the connections that hold locks for longer than a statement, that of the replica that leads among them.
+pub(crate) async fn cut_locks(url: &str) {
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    execute(url, cut).await;
+}
+
+/// Takes the lock of the replica that leads, which would have it again in a moment, for as long as the connection lives.
+pub(crate) async fn lead(url: &str) -> sqlx::PgConnection {
+    const TAKE: &str = "DO $$ BEGIN
+        WHILE NOT pg_try_advisory_lock(x'6c696e650004'::bigint) LOOP
+            PERFORM pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
+                AND classid = x'6c69'::int::oid AND objid = x'6e650004'::int::oid AND pid <> pg_backend_pid()
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+            PERFORM pg_sleep(0.02);
+        END LOOP;
+    END $$";
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(TAKE).execute(&mut connection).await.unwrap();
+    connection
+}
+
 /// The rows of these tables as text.
 pub(crate) async fn dump(url: &str, tables: &str) -> Vec<u8> {
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();

@@ -37,7 +37,7 @@ pub const PARAMS: &str = "argocd-cmd-params-cm";
 /// The settings of all of it.
 pub const CONFIG: &str = "argocd-cm";
 /// Argo CD's name of the cluster that it runs in.
-const HERE: &str = "https://kubernetes.default.svc";
+pub const HERE: &str = "https://kubernetes.default.svc";
 
 /// Asks Argo CD to look at an Application now; its controller takes the annotation away when it has done so.
 pub const REFRESH: &str = "argocd.argoproj.io/refresh";

@@ -78,7 +78,6 @@ pub async fn remove(
         delete::<ClusterRoleBinding>(&Api::all(kube.clone()), group).await;
     }
     delete::<ClusterRole>(&Api::all(kube.clone()), LINE_SUBJECTS).await;
-    delete::<ClusterRole>(&Api::all(kube.clone()), ENGINE_ROLE).await;
     delete::<NetworkPolicy>(&Api::namespaced(kube.clone(), namespace), AGENT).await;
     delete::<ServiceAccount>(&Api::namespaced(kube.clone(), namespace), LINE_ACCOUNT).await;
     let quotas = Api::<ResourceQuota>::namespaced(kube.clone(), namespace);
@@ -212,25 +211,33 @@ async fn cluster_roles(
         let owner = with_name(owner, name);
         depend(&bindings, name, &owner).await;
         if name == AGENT {
-            // Deleted here it would be written again: the watchdog works until its rights are gone.
-            let policies = Api::<ValidatingAdmissionPolicy>::all(kube.clone());
-            depend(&policies, GUARD_POLICY, &owner).await;
-            let policies = Api::<ValidatingAdmissionPolicyBinding>::all(kube.clone());
-            depend(&policies, GUARD_POLICY, &owner).await;
-            for kind in [EngineKind::Flux, EngineKind::Argocd] {
-                let asked = canary(kind, engines.of(kind));
-                let all = observe::api(kube, asked.kind, &asked.namespace);
-                depend(&all, &asked.name, &owner).await;
-            }
-            // The agent may change them, and not delete them.
-            for namespace in engines.all() {
-                let bindings = Api::<RoleBinding>::namespaced(kube.clone(), namespace);
-                depend(&bindings, ENGINE_ROLE, &owner).await;
-            }
+            with_the_last(kube, engines, &owner).await;
+            // Not before: whoever names an owner has to have the right to delete what that owns, where the API server asks for it
+            // (admission `OwnerReferencesPermissionEnforcement`), and for what is in an engine's namespace that right is in here.
+            delete(&roles, ENGINE_ROLE).await;
         }
         delete(&roles, name).await;
     }
     Ok(())
+}
+
+/// What ends with the last of the agent's roles.
+async fn with_the_last(kube: &kube::Client, engines: &EngineNamespaces, owner: &Value) {
+    // Deleted here it would be written again: the watchdog works until its rights are gone.
+    let policies = Api::<ValidatingAdmissionPolicy>::all(kube.clone());
+    depend(&policies, GUARD_POLICY, owner).await;
+    let policies = Api::<ValidatingAdmissionPolicyBinding>::all(kube.clone());
+    depend(&policies, GUARD_POLICY, owner).await;
+    for kind in [EngineKind::Flux, EngineKind::Argocd] {
+        let asked = canary(kind, engines.of(kind));
+        let all = observe::api(kube, asked.kind, &asked.namespace);
+        depend(&all, &asked.name, owner).await;
+    }
+    // By these the agent has its rights there, also that to change the others.
+    for namespace in engines.all() {
+        let bindings = Api::<RoleBinding>::namespaced(kube.clone(), namespace);
+        depend(&bindings, ENGINE_ROLE, owner).await;
+    }
 }
 
 fn reference(version: &str, kind: &str, uid: Option<&str>) -> Value {

@@ -17,8 +17,9 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
 
+use super::LinkConfig;
 use super::transport::{self, Target, Tls};
-use super::{LinkConfig, Up};
+use super::up::Up;
 use crate::clock::{self, Steady};
 use crate::telemetry::chain_of;
 use crate::tunnel::driver::{self, ExchangeError, Identity};
@@ -244,11 +245,8 @@ async fn establish(
         // What ends it is its drain.
         CancellationToken::new(),
     );
-    Ok(Up {
-        line,
-        run,
-        keyset: counting(&hub.keyset, welcome.keyset),
-    })
+    let keyset = counting(&hub.keyset, welcome.keyset);
+    Ok(Up::new(line, run, keyset))
 }
 
 /// The keys that count on a line from its beginning: those that are kept of the hub, and those that it names beside them. One

@@ -20,7 +20,7 @@ mod operation;
 
 pub use below::{SYNC_ERROR, at_work, is_pending, rolls, trouble};
 pub(super) use operation::{
-    STUCK, attempt, given_up, has_just_begun, is_trying, retried, tries, was_ended,
+    STUCK, attempt, given_up, has_just_begun, is_trying, retried, tries, untried, was_ended,
 };
 use operation::{failed, with_first};
 pub use operation::{reached, refused, stuck, unapplied};

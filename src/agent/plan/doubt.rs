@@ -15,6 +15,10 @@ use crate::bundle::ObjectId;
 /// It stands for so long at most: whoever cannot be asked has faults of his own.
 const LASTS: Duration = Duration::minutes(3);
 
+/// Between two questions. An answer to a further one may be of its own second: whoever could have taken that away unseen took away
+/// the first.
+const AGAIN: Duration = Duration::seconds(5);
+
 /// What a root said of the Git host, and does not say any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenBack {
@@ -60,8 +64,10 @@ fn stands<'a>(now: OffsetDateTime, observed: &'a Observed, live: &Object) -> Opt
     // Looks name whole seconds: a question in the second of one may have come before it or after it.
     let later = told.looked.map_or(told.at, |at| at + Duration::SECOND);
     let over = live.probe().is_some_and(|probe| {
-        let since = looked(live).is_some_and(|at| at - probe.sent > Duration::ZERO);
-        probe.answered && probe.sent >= later && since
+        let look = looked(live).filter(|_| probe.answered && probe.sent >= later);
+        let second = probe.sent - Duration::nanoseconds(probe.sent.nanosecond().into());
+        let again = probe.sent >= later + AGAIN;
+        look.is_some_and(|at| at > probe.sent || again && at >= second)
     });
     (!over).then_some(told.text.as_str())
 }

@@ -23,6 +23,7 @@ use crate::wire::api::EngineKind;
 mod altered;
 mod outdated;
 mod stopped;
+mod syncwindows;
 mod values;
 
 use altered::altered;
@@ -171,6 +172,7 @@ pub fn find(
     health::workloads(now, install, observed, &mut found);
     account::outlived(now, install, observed, history, &mut found);
     health::roots(now, install, observed, history, &mut found);
+    found.extend(syncwindows::held_up(install, observed));
     health::canaries(now, install, observed, history, &mut found);
     witness::silent(now, install, observed, &mut found);
     altered::useless(install, observed, history, &mut found);

@@ -84,10 +84,14 @@ impl History {
         // What cannot be seen now may be there still.
         let unseen = plan.mode == Mode::Learning;
         self.faults.retain(|key, past| {
-            if !there(key) {
+            let there = there(key);
+            if !there {
                 past.since = None;
             }
-            past.since.is_some() || !past.attempts.is_empty() || past.spent && unseen
+            // A fault that is away for a moment, as its hourly trial or a look may have it, is not over.
+            past.away = (past.spent && !there && !unseen).then(|| past.away.unwrap_or(now));
+            let over = past.away.is_some_and(|at| now - at >= Duration::hours(1));
+            past.since.is_some() || !past.attempts.is_empty() || past.spent && !over
         });
     }
 

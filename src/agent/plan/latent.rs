@@ -278,7 +278,7 @@ fn leader(
     })
 }
 
-/// The old Pod serves, the new one does not come up.
+/// The old Pod serves, the new one does not come up; or of several of the same version one does not.
 fn half_rolled(id: &ObjectId, observed: &Observed) -> Option<Finding> {
     let live = observed.objects.get(id)?;
     if !works(live) || live.number("/status/unavailableReplicas") < 1 {
@@ -286,7 +286,14 @@ fn half_rolled(id: &ObjectId, observed: &Observed) -> Option<Finding> {
     }
     let why = pods_of(observed, &id.name).find_map(pod_fault);
     let why = why.map_or_else(|| "is not available".to_owned(), |(_, evidence)| evidence);
-    let text = format!("the new Pod does not come up, an old one serves: {why}");
+    // All that there are, of whatever version: where none is of the one before, that one does not serve.
+    let has_old = live.number("/status/updatedReplicas") < live.number("/status/replicas");
+    let what = if has_old {
+        "the new Pod does not come up, an old one serves"
+    } else {
+        "a Pod is not up, another one of the same version serves"
+    };
+    let text = format!("{what}: {why}");
     Some(Finding::new(Class::HalfRolled, id, text))
 }
 

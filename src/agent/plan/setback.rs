@@ -98,8 +98,10 @@ impl History {
                 attempts,
                 unserved,
                 spent: _,
+                away,
             } = past;
-            since.iter_mut().chain(attempts).chain(unserved)
+            let once = since.iter_mut().chain(away);
+            once.chain(attempts).chain(unserved)
         });
         let once = [last_write, host_keys, blinded, at_work, releasing];
         let named = [head, operation];

@@ -353,3 +353,42 @@ fn what_an_agent_of_before_left_a_day_ago_is_left_to_people() {
     let said = "they are of 2026-01-02T03:04:00.000Z, and whether they were brought back since is not known";
     assert_eq!(old.to_string(), said);
 }
+
+/// All that is saved may be some ten megabytes, and nothing of it is needed to delete what of it is one CRD's.
+#[tokio::test]
+async fn what_is_forgotten_is_told_by_its_name_alone() {
+    let gone = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&gone);
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let gone = Arc::clone(&seen);
+        async move {
+            let said = if *request.method() == Method::GET {
+                let accept = request.headers()[http::header::ACCEPT].to_str().unwrap();
+                assert!(accept.contains("PartialObjectMetadataList"), "{accept}");
+                let names = [
+                    "linesman-saved-applications-0",
+                    "linesman-saved-applications-1767323040000-01234567-0",
+                    "linesman-saved-applicationsets-1767323040000-01234567-0",
+                ];
+                let items = names.map(|name| json!({"metadata": {"name": name}}));
+                json!({
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                    "metadata": {}, "items": items,
+                })
+            } else {
+                let name = request.uri().path().rsplit('/').next().unwrap();
+                gone.lock().unwrap().push(name.to_owned());
+                json!({"kind": "Status", "status": "Success"})
+            };
+            let body = Body::from(said.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::new(body))
+        }
+    });
+    let saves = Saves::new(&Client::new(server, "linesman"), "linesman");
+    saves.forget(&crd()).await.unwrap();
+    let wanted = [
+        "linesman-saved-applications-0",
+        "linesman-saved-applications-1767323040000-01234567-0",
+    ];
+    assert_eq!(*gone.lock().unwrap(), wanted);
+}

@@ -1,3 +1,9 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+
 use super::*;
 
 fn live(managed: &Value) -> DynamicObject {
@@ -235,4 +241,45 @@ fn what_is_disowned_is_in_the_snapshot_without_its_mark() {
     // What somebody wrote in its place is not made a snapshot.
     let other = Snapshot { number: 8, ..last };
     assert!(disowned(&map, &other, &back).is_err());
+}
+
+/// An agent may end when it has kept a snapshot and not deleted the oldest one yet.
+#[tokio::test]
+async fn what_an_agent_did_not_come_to_delete_goes_with_the_next_snapshot() {
+    let gone = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&gone);
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let gone = Arc::clone(&seen);
+        async move {
+            let said = if *request.method() == Method::GET {
+                let names = ["2", "3", "4", "5", "6", "7", "of-somebody"];
+                let items = names.map(|n| json!({"metadata": {"name": format!("{NAMED}{n}")}}));
+                json!({
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                    "metadata": {}, "items": items,
+                })
+            } else if *request.method() == Method::DELETE {
+                let name = request.uri().path().rsplit('/').next().unwrap();
+                gone.lock().unwrap().push(name.to_owned());
+                json!({"kind": "Status", "status": "Success"})
+            } else {
+                json!({"metadata": {"name": "x"}})
+            };
+            let body = Body::from(said.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::new(body))
+        }
+    });
+    let kube = Client::new(server, "linesman");
+    let snapshot = Snapshot {
+        number: 7,
+        taken: OffsetDateTime::UNIX_EPOCH,
+        digest: sha256_hex(b"[]"),
+        engine: None,
+        objects: BTreeMap::new(),
+        added: BTreeMap::new(),
+        dropped: BTreeSet::new(),
+    };
+    store(&kube, "linesman", &snapshot, b"[]").await.unwrap();
+    let names = [2, 3, 4].map(map_name);
+    assert_eq!(*gone.lock().unwrap(), names);
 }

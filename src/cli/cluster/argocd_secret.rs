@@ -172,6 +172,7 @@ mod tests {
             created_by: "admin".to_owned(),
             created_at: "2026-01-01T00:00:00Z".to_owned(),
             expires_at: Some(format!("2026-0{}-01T00:00:00Z", id.len())),
+            vouched_until: None,
         };
         let title = NewApiToken::argocd_title(&"eu1".parse().unwrap());
         let (made, former) = (token("newer", &title), token("old", &title));

@@ -104,13 +104,20 @@ pub(in crate::cli) async fn run(args: Args) -> Result<()> {
     let mut stand = Vec::new();
     let ended = rollout.run(async |name| {
         upgrade(&client, name, &asked, wait).await?;
-        match format {
-            Format::Json | Format::Yaml => stand.push(client.cluster(name).await?),
+        // It is upgraded, whatever comes of this.
+        let told: Result<()> = match format {
+            Format::Json | Format::Yaml => match client.cluster(name).await {
+                Ok(cluster) => {
+                    stand.push(cluster);
+                    Ok(())
+                }
+                Err(error) => Err(error.into()),
+            },
             Format::Table | Format::Wide | Format::Name => {
-                super::stands(&client, name, format).await?;
+                super::stands(&client, name, format).await
             }
-        }
-        Ok(())
+        };
+        Ok(told)
     });
     let ended = ended.await;
     // One list, also of those before the one that ended it.

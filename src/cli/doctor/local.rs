@@ -17,7 +17,7 @@ use crate::client::{self, Client};
 use crate::clock;
 use crate::tcp;
 use crate::wire::PROTOCOL;
-use crate::wire::api::Check;
+use crate::wire::api::{Check, HubInfo};
 
 const WAIT: Duration = Duration::from_secs(5);
 /// A step without an answer for so long is told of, as a call to the hub is.
@@ -63,24 +63,36 @@ pub(super) async fn network(
     // The hub read its clock about half way between question and answer.
     let middle: OffsetDateTime = asked + (clock::now() - asked) / 2;
     let at = info.as_ref().ok().map(|info| info.time);
-    tell(tried("tls", info, |info| {
-        let (min, max) = (info.protocol.min, info.protocol.max);
-        let fits = if min <= PROTOCOL.max && PROTOCOL.min <= max {
-            ""
-        } else {
-            ", which this program does not speak"
-        };
-        format!(
-            "hub {} answers, version {}, protocol {min}-{max}{fits}",
-            info.hub_id, info.version
-        )
-    }))?;
+    tell(match info {
+        Ok(info) => answers(&info),
+        Err(error) => tried("tls", Err::<(), _>(error), |()| String::new()),
+    })?;
     if let Some(at) = at {
         let skew = middle.unix_timestamp() - at;
         let fix = "set this machine's clock (NTP), or the hub's";
         tell(check("clock", skew.abs() <= SKEW, off(skew), fix))?;
     }
     Ok(at.is_some())
+}
+
+/// What the hub says of itself, and whether it and this program understand each other.
+fn answers(info: &HubInfo) -> Check {
+    let (min, max) = (info.protocol.min, info.protocol.max);
+    let fits = min <= PROTOCOL.max && PROTOCOL.min <= max;
+    let lack = if fits {
+        ""
+    } else {
+        ", which this program does not speak"
+    };
+    let found = format!(
+        "hub {} answers, version {}, protocol {min}-{max}{lack}",
+        info.hub_id, info.version
+    );
+    let fix = format!(
+        "take the program of the hub's version, {}, or upgrade the hub",
+        info.version
+    );
+    check("tls", fits, found, fix)
 }
 
 /// By how many seconds this machine's clock is off, in words.
@@ -217,4 +229,37 @@ async fn run(args: &[&str]) -> Option<(bool, String)> {
         output.status.success(),
         String::from_utf8_lossy(&output.stdout).trim().to_owned(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Protocol;
+
+    #[test]
+    fn a_hub_that_this_program_does_not_understand_is_no_good_check() {
+        let later = Protocol {
+            min: PROTOCOL.max + 1,
+            max: PROTOCOL.max + 2,
+        };
+        for (protocol, ok, lack) in [
+            (PROTOCOL, true, ""),
+            (later, false, ", which this program does not speak"),
+        ] {
+            let info = HubInfo {
+                hub_id: "h1".to_owned(),
+                version: "9.0.0".to_owned(),
+                protocol,
+                time: 0,
+                trust: None,
+                trust_chain: Vec::new(),
+                oidc: false,
+            };
+            let (min, max) = (protocol.min, protocol.max);
+            let found = format!("hub h1 answers, version 9.0.0, protocol {min}-{max}{lack}");
+            let fix = "take the program of the hub's version, 9.0.0, or upgrade the hub";
+            let told = answers(&info);
+            assert_eq!((told.ok, told.found, told.fix.as_str()), (ok, found, fix));
+        }
+    }
 }

@@ -89,6 +89,7 @@ mod tests {
             created_by: "admin".to_owned(),
             created_at: "2026-01-01T00:00:00Z".to_owned(),
             expires_at: Some("2026-02-01T00:00:00Z".to_owned()),
+            vouched_until: None,
         };
         assert_eq!(
             means(&token)[0],

@@ -48,6 +48,8 @@ pub use rotate::{announce_changed, announce_old};
 pub use view::{beating, count, each, pages};
 
 const MAX_PAGE: u32 = 500;
+/// Looks at the catalog for one new cluster, where somebody changes what was found.
+const LOOKS: u32 = 3;
 
 pub fn routes() -> Router<Arc<Hub>> {
     Router::new()
@@ -148,7 +150,8 @@ async fn add(
     let (cluster, proposed) = match known {
         Some(cluster) if repeated && cluster.joined_at.is_none() => {
             let start = start(&hub, &new).await?;
-            (cluster, deliver(&hub, &caller, &new, start).await?)
+            let (_, proposed) = deliver(&hub, &caller, &new, start).await?;
+            (cluster, proposed)
         }
         Some(_) => {
             let next = format!(
@@ -179,8 +182,7 @@ async fn create(
     caller
         .record(hub, "cluster.add", Some(new.name.as_str()), "")
         .await?;
-    let catalog_path = start.path.clone();
-    let proposed = deliver(hub, caller, new, start).await?;
+    let (catalog_path, proposed) = deliver(hub, caller, new, start).await?;
     let row = NewClusterRow {
         name: new.name.clone(),
         labels: new.labels.clone(),
@@ -228,25 +230,36 @@ async fn start(hub: &Hub, new: &NewCluster) -> Result<Start, Problem> {
     })
 }
 
-/// Puts the cluster's files into the catalog; gives the branch on which they wait, where clusters verify the head: a
-/// commit of the hub would stop them all.
+/// Puts the cluster's files into the catalog; gives the directory that it follows, and the branch on which they wait, where clusters
+/// verify the head: a commit of the hub would stop them all.
 async fn deliver(
     hub: &Hub,
     caller: &Caller,
     new: &NewCluster,
-    start: Start,
-) -> Result<Option<String>, Problem> {
+    mut found: Start,
+) -> Result<(String, Option<String>), Problem> {
     let (repo, base) = (&hub.catalog.repo, &hub.catalog.branch);
-    let change = change(hub, caller, new, start)?;
-    if hub.store.signers().await?.is_empty() {
-        if let Some(head) = git::commit(repo, base, change).await? {
-            crate::hub::serve::note(&hub.store, &head).await;
+    let is_signed = !hub.store.signers().await?.is_empty();
+    for _ in 0..LOOKS {
+        let (path, over) = (found.path.clone(), found.over.clone());
+        let change = change(hub, caller, new, found)?;
+        if is_signed {
+            let branch = format!("linesman/{}", new.name);
+            let made = git::propose(repo, base, &branch, change).await?;
+            return Ok((path, made.map(|_| branch)));
         }
-        return Ok(None);
+        let made = git::commit_instead(repo, base, change, &over).await?;
+        if let Some(head) = &made {
+            crate::hub::serve::note(&hub.store, head).await;
+        }
+        if made.is_some() || over.is_empty() {
+            return Ok((path, None));
+        }
+        // Somebody changed what was to give way.
+        found = start(hub, new).await?;
     }
-    let branch = format!("linesman/{}", new.name);
-    let made = git::propose(repo, base, &branch, change).await?;
-    Ok(made.map(|_| branch))
+    let text = "the catalog changed each time that the hub was about to write to it";
+    Err(Problem::new(Slug::Unavailable, text, "try again").retry_after(2))
 }
 
 /// The commit that a new cluster begins with.
@@ -259,7 +272,7 @@ fn change(
     let Start {
         path,
         mut files,
-        only_missing,
+        over,
     } = start;
     if new.agent_copy {
         let whose = copy::Whose {
@@ -274,7 +287,7 @@ fn change(
     }
     Ok(git::Change {
         files,
-        only_missing,
+        only_missing: over.is_empty(),
         gone: BTreeSet::new(),
         author: git::Author::hub(),
         message: format!(

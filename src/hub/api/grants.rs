@@ -162,7 +162,10 @@ async fn revoke(
         Ok(revoked.await?.then_some(()))
     });
     revoked.await?;
-    hub.requests.end(Gone::Grant(&id));
+    hub.requests.end(Gone::Grant {
+        id: &id,
+        by: Some(&caller.user.name),
+    });
     hub.access_changed.notify_one();
     Ok(StatusCode::NO_CONTENT)
 }

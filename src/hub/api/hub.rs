@@ -73,6 +73,7 @@ async fn whoami(State(hub): State<Arc<Hub>>, caller: Caller) -> Json<WhoAmI> {
         groups_lapsed: user.lapsed.map(|why| why.to_string()),
         scopes: user.scopes.iter().map(|s| s.as_str().to_owned()).collect(),
         expires_at: user.expires_at.map(clock::rfc3339),
+        vouched_until: user.vouched_until.map(clock::rfc3339),
         hub: hub.config.url.clone(),
     })
 }

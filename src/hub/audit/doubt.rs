@@ -7,23 +7,24 @@ use crate::hub::store::AuditRow;
 const NOT_MADE: &str = "not made: nobody heard in time that it is on record";
 
 /// What has to be said after a batch in doubt, now that it is known what became of it. The callers of its opens and
-/// events were refused, those of `announced` changes (the ids of their requests) among them; its closes are owed to requests that did
-/// run, and what denies a change to one that is on record.
+/// events were refused, those of changes among them that the rows at the places `announced` tell of; its closes are owed to requests
+/// that did run, and what denies a change to one that is on record.
 pub(super) fn owed(
     batch: Vec<AuditRow>,
     stored: bool,
-    announced: &BTreeSet<String>,
+    announced: &BTreeSet<usize>,
 ) -> Vec<AuditRow> {
     let owed = batch
         .into_iter()
-        .filter_map(|row| match row.stage.as_str() {
+        .enumerate()
+        .filter_map(|(place, row)| match row.stage.as_str() {
             "open" if stored => Some(AuditRow {
                 stage: "close".to_owned(),
                 opened: Some(row.seq),
                 reason: Some("interrupted: not carried out".to_owned()),
                 ..row
             }),
-            "event" if stored && announced.contains(&row.request_id) => Some(not_made(row)),
+            "event" if stored && announced.contains(&place) => Some(not_made(row)),
             "close" if !stored => Some(row),
             "event" if !stored && row.reason.as_deref() == Some(NOT_MADE) => Some(row),
             _ => None,
@@ -48,7 +49,7 @@ mod tests {
     #[test]
     fn what_denies_a_change_is_owed_until_it_is_stored() {
         let change = AuditRow::event(1);
-        let announced = BTreeSet::from([change.request_id.clone()]);
+        let announced = BTreeSet::from([0]);
         let denial = [not_made(change.clone())];
         assert_eq!(owed(vec![change.clone()], true, &announced), denial);
         assert_eq!(owed(vec![change.clone()], false, &announced), []);

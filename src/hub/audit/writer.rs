@@ -56,8 +56,8 @@ pub struct Chain {
     unsure: bool,
     /// The last batch, where the database did not say whether it has it.
     doubt: Vec<AuditRow>,
-    /// The requests whose changes are announced in it.
-    announced: BTreeSet<String>,
+    /// Which of its rows announce changes.
+    announced: BTreeSet<usize>,
     /// Closes that could not be stored yet, and what is to be said of changes that were not made.
     late: Vec<AuditRow>,
     lost: Lost,
@@ -178,6 +178,7 @@ impl Chain {
         let mut rows = Vec::with_capacity(batch.len());
         let (mut opens, mut events) = (Vec::<Opening>::new(), Vec::<Telling>::new());
         let (mut anchors, mut prunes, mut interrupts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut announced = BTreeSet::new();
         for command in batch.drain(..) {
             match command {
                 Command::Open {
@@ -193,6 +194,7 @@ impl Chain {
                     ahead,
                     stored,
                 } => {
+                    announced.extend(ahead.then_some(rows.len()));
                     rows.push(row(Stage::Event, &entry));
                     events.push((entry, ahead, stored));
                 }
@@ -207,9 +209,6 @@ impl Chain {
                 Command::Interrupt(open, done) => interrupts.push((open, done)),
             }
         }
-        let announced = events.iter().filter(|(_, ahead, _)| *ahead);
-        let announced = announced.map(|(entry, ..)| entry.request_id.clone());
-        let announced = announced.filter(|id| !id.is_empty()).collect();
         let outcome = if rows.is_empty() {
             Ok(Vec::new())
         } else {
@@ -289,11 +288,11 @@ impl Chain {
         self.put(rows, BTreeSet::new()).await
     }
 
-    /// The same of rows in which the changes of these requests are announced.
+    /// The same of rows, of which these announce changes.
     async fn put(
         &mut self,
         mut rows: Vec<AuditRow>,
-        announced: BTreeSet<String>,
+        announced: BTreeSet<usize>,
     ) -> Result<Vec<i64>, StoreError> {
         let asked = rows.len();
         if let Err(error) = self.settle_doubt().await {

@@ -53,6 +53,15 @@ pub fn vouched_until(row: &UserRow, oidc: Option<&oidc::Config>) -> Option<Offse
     vouched_within(oidc).map(|within| provided.vouched_at.saturating_add(within))
 }
 
+/// The same of a token with this end of its own, where it is before that.
+pub fn vouched_before(
+    end: Option<OffsetDateTime>,
+    row: &UserRow,
+    oidc: Option<&oidc::Config>,
+) -> Option<OffsetDateTime> {
+    vouched_until(row, oidc).filter(|until| end.is_none_or(|end| *until < end))
+}
+
 /// How long that is after the provider vouched for them last. None = it was said so.
 pub fn vouched_within(oidc: Option<&oidc::Config>) -> Option<time::Duration> {
     let within = oidc.map_or(oidc::VOUCHED_WITHIN, |config| config.vouched_within);
@@ -129,11 +138,12 @@ mod tests {
     use super::*;
     use crate::hub::store::Provided;
 
-    /// H32
-    #[test]
-    fn groups_are_in_force_as_long_as_the_provider_was_heard_lately() {
-        let heard = OffsetDateTime::UNIX_EPOCH + time::Duration::days(1);
-        let row = |provider: Option<bool>| UserRow {
+    fn heard() -> OffsetDateTime {
+        OffsetDateTime::UNIX_EPOCH + time::Duration::days(1)
+    }
+
+    fn row(provider: Option<bool>) -> UserRow {
+        UserRow {
             id: "u".to_owned(),
             name: "ada".to_owned(),
             roles: vec![],
@@ -142,11 +152,34 @@ mod tests {
             provider: provider.map(|refused| Provided {
                 issuer: "https://id.example".to_owned(),
                 subject: "1".to_owned(),
-                vouched_at: heard,
+                vouched_at: heard(),
                 refused,
             }),
             rev: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn a_token_is_said_to_end_with_the_providers_word_where_that_is_before_its_own_end() {
+        let until = heard() + oidc::VOUCHED_WITHIN;
+        let moment = time::Duration::milliseconds(1);
+        for (provider, end, expected) in [
+            (Some(false), Some(until + moment), Some(until)),
+            (Some(false), None, Some(until)),
+            (Some(false), Some(until), None),
+            (Some(false), Some(until - moment), None),
+            (None, Some(until + moment), None),
+            (None, None, None),
+        ] {
+            let before = vouched_before(end, &row(provider), None);
+            assert_eq!(before, expected, "{provider:?} {end:?}");
+        }
+    }
+
+    /// H32
+    #[test]
+    fn groups_are_in_force_as_long_as_the_provider_was_heard_lately() {
+        let heard = heard();
         let end = heard + oidc::GROUPS_WITHIN;
         let moment = time::Duration::milliseconds(1);
         for (provider, now, why) in [

@@ -82,7 +82,7 @@ fn begun(there: &Files, record: &ClusterRecord) -> Result<(String, Files), Unsui
     let start = start(there, record)?;
     let mut then = there.clone();
     for (path, content) in start.files {
-        if !(start.only_missing && then.contains_key(&path)) {
+        if !(start.over.is_empty() && then.contains_key(&path)) {
             then.insert(path, content);
         }
     }
@@ -110,6 +110,13 @@ fn the_example_gives_way_to_the_engine_that_is_asked_for_where_nobody_touched_it
     ] {
         let begun = begun(there, record);
         assert_eq!(begun, Ok((path.clone(), then.clone())), "{record:?}");
+    }
+
+    // As it was found: what somebody changes from then on is not written over.
+    let over = start(&template, &argocd).unwrap().over;
+    assert!(over.contains_key("clusters/eu1/apps.yaml"));
+    for (path, content) in &over {
+        assert_eq!(template.get(path), Some(content), "{path}");
     }
 
     // What else somebody has there stays, and what is missing comes.

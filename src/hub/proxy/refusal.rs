@@ -211,15 +211,21 @@ pub(super) fn not_asserted(error: &AssertionError, namespaces: usize) -> Refusal
     .next("ask a hub admin for a grant of fewer namespaces, or of all")
 }
 
-pub(super) fn not_opened(error: &LineError) -> Refusal {
+/// `owner` is the replica that has the line, where that is another: of the two lines on the way there either may be full.
+pub(super) fn not_opened(error: &LineError, owner: Option<&str>) -> Refusal {
     let busy = StatusCode::TOO_MANY_REQUESTS;
     let refusal = match error.code {
         Code::OverBudget => Refusal::new(
             Hop::Hub,
             busy,
             "OverBudget",
-            "answers that nobody reads take the memory that the hub has for them: 32 MiB of the cluster's line, or a quarter \
-             of the hub's memory limit",
+            format!(
+                "answers that nobody reads take the memory that the hub has for them: 32 MiB of the cluster's line, {}or a \
+                 quarter of the hub's memory limit",
+                owner.map_or_else(String::new, |owner| {
+                    format!("or of the line to the hub's replica {owner}, ")
+                })
+            ),
         )
         .next("end what nobody reads; if it stays, raise the hub's memory limit"),
         Code::Limit | Code::Busy => Refusal::new(
@@ -296,7 +302,7 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
             }
             let line = line_error(error);
             if let Some(error) = line.as_ref().filter(|error| error.unsent) {
-                return not_opened(error);
+                return not_opened(error, owner);
             }
             if let Some(error) = line.as_ref().filter(|error| is_room(error.code)) {
                 return no_room(error, outgoing);
@@ -316,5 +322,23 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
             )
             .next(careful)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_either_of_two_lines_may_be_full_both_are_named() {
+        let full = LineError::new(Code::OverBudget, "unread input takes the line's memory");
+        let what = |owner| not_opened(&full, owner).what;
+        let (begins, ends) = (
+            "answers that nobody reads take the memory that the hub has for them: 32 MiB of the cluster's line, ",
+            "or a quarter of the hub's memory limit",
+        );
+        assert_eq!(what(None), format!("{begins}{ends}"));
+        let other = "or of the line to the hub's replica hub-1:9443, ";
+        assert_eq!(what(Some("hub-1:9443")), format!("{begins}{other}{ends}"));
     }
 }

@@ -62,7 +62,7 @@ impl Case {
                 // Its replica does not answer: the same line may be reached yet, or be elsewhere in a moment.
                 Err(error) if error.code == Code::Unavailable && Instant::now() + AGAIN < until => {
                     attempt += 1;
-                    unopened = Some(refusal::not_opened(&error));
+                    unopened = Some(refusal::not_opened(&error, None));
                     sleep(AGAIN).await;
                     continue;
                 }
@@ -72,7 +72,9 @@ impl Case {
                     (unopened, last_epoch) = (None, Some(epoch));
                     continue;
                 }
-                Err(error) => return Err(refusal::not_opened(&error)),
+                Err(error) => {
+                    return Err(refusal::not_opened(&error, route.owner().as_deref()));
+                }
             };
             let line = stream.line();
             let upload = Upload {
@@ -176,7 +178,8 @@ impl Case {
                 refusal::not_asserted(&error, subject.namespaces.map_or(0, BTreeSet::len))
             })?;
         let meta = serde_json::to_vec(&meta)
-            .map_err(|e| refusal::not_opened(&LineError::new(Code::Internal, e.to_string())))?;
+            .map_err(|e| LineError::new(Code::Internal, e.to_string()))
+            .map_err(|error| refusal::not_opened(&error, None))?;
         Ok(Bytes::from(meta))
     }
 }

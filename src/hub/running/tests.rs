@@ -12,6 +12,10 @@ fn by(user: &str, token: &str, grant: &str) -> By {
     }
 }
 
+fn revoked<'a>(id: &'a str, by: Option<&'a str>) -> Gone<'a> {
+    Gone::Grant { id, by }
+}
+
 #[tokio::test]
 async fn requests_end_with_what_they_run_by() {
     let requests = Arc::new(Requests::default());
@@ -31,7 +35,7 @@ async fn requests_end_with_what_they_run_by() {
         (1, [true, false, false])
     );
     assert_eq!(
-        (requests.end(Gone::Grant("g2")), over()),
+        (requests.end(revoked("g2", None)), over()),
         (2, [true, true, true])
     );
     assert_eq!(
@@ -86,6 +90,12 @@ async fn who_is_cut_hears_by_what() {
     requests.end(Gone::Reach { cluster, grants });
     let reach = "grant g2 does not take in the cluster any more";
     assert_eq!(moved.why().as_deref(), Some(reach));
+    // By whom, where it was somebody, also to whom was being judged then.
+    let (taken, judged) = (requests.enter(two(), requests.now()), requests.now());
+    requests.end(revoked("g1", Some("bob")));
+    let late = requests.enter(two(), judged);
+    let by_bob = Some("grant g1 was revoked by bob".to_owned());
+    assert_eq!((taken.why(), late.why()), (by_bob.clone(), by_bob));
     let gone = requests.enter(two(), requests.now());
     requests.end(Gone::User("ada"));
     assert_eq!(gone.why().unwrap(), "the user was removed");
@@ -98,7 +108,7 @@ async fn what_goes_while_a_request_is_judged_ends_it_too() {
     let over = |by: By, judged| requests.enter(by, judged).over().now_or_never().is_some();
     let judged = requests.now();
     requests.end(Gone::Token("t1"));
-    requests.end(Gone::Grant("g9"));
+    requests.end(revoked("g9", None));
     let grants = ["g2".to_owned()];
     requests.end(Gone::Held {
         user: "bob",

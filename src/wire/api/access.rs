@@ -202,6 +202,9 @@ pub struct WhoAmI {
     pub scopes: Vec<String>,
     /// RFC 3339; absent = no end.
     pub expires_at: Option<String>,
+    /// RFC 3339: when the token ends before that, unless the identity provider vouches for its user anew, as at a login.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vouched_until: Option<String>,
     pub hub: String,
 }
 
@@ -312,4 +315,7 @@ pub struct ApiTokenView {
     /// RFC 3339; absent = no end, which the hub's first token has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
+    /// As in [`WhoAmI`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vouched_until: Option<String>,
 }

@@ -124,12 +124,7 @@ pub(crate) fn redis_hangs(world: &World, name: &str) {
 }
 
 /// Where Git went from the hub to its stand-in just before, an Application may have asked in between.
-fn is_all_that_was_called(
-    world: &World,
-    known: &[Value],
-    heal: &Value,
-    stopped: OffsetDateTime,
-) {
+fn is_all_that_was_called(world: &World, known: &[Value], heal: &Value, stopped: OffsetDateTime) {
     let mut told = since(world, known);
     told.retain(|heal| detected(heal) >= stopped);
     assert_eq!(classes(&told), BTreeSet::from(["RedisDown"]), "{told:#?}");

@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 
 use super::budget::{Class, tried};
 use super::{AsBefore, Fault};
+use crate::blocked::pods_of;
 use crate::healing::{all_that_lets_it_run, all_that_runs, chosen};
 use crate::support::api::{deployment, path};
 use crate::support::argocd::{CONTROLLER, root};
 use crate::support::place::{lab, run};
-use crate::support::world::{ARGOCD, FLUX, World, git_repository, kustomization};
+use crate::support::world::{ARGOCD, FLUX, World, git_repository, kustomization, ready};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -54,8 +55,9 @@ pub(crate) fn flux() -> Vec<Fault> {
     for name in controllers {
         // A dead leader's Lease has to run out; a stopped one answers no liveness probe.
         let process = format!("^/usr/local/bin/{name}");
-        all.push(signalled("W5", "KILL", "≤ 100 s", name, &process));
-        all.push(signalled("W12", "STOP", "≤ probe + 150 s", name, &process));
+        let pod = ("app", name);
+        all.push(signalled("W5", "KILL", "≤ 100 s", pod, &process));
+        all.push(signalled("W12", "STOP", "≤ probe + 150 s", pod, &process));
     }
     // The last, for it takes all else along.
     all.push(allowed(
@@ -112,7 +114,7 @@ pub(crate) fn argo_cd() -> Vec<Fault> {
         "W5",
         "KILL",
         "≤ 60 s",
-        "application-controller",
+        ("app.kubernetes.io/name", "argocd-application-controller"),
         "^/usr/local/bin/argocd-application-controlle[r]",
     ));
     all.push(allowed(
@@ -235,22 +237,37 @@ fn wrong(field: &'static str, path: String, value: Value) -> Fault {
     }
 }
 
-/// A signal to a controller's process inside its Pod. Restarting it is the kubelet's part; the engine's answer counts.
+/// A signal to a controller's process inside its Pod, which has this label. Restarting it is the kubelet's part, and as before is a Pod
+/// of a later start that the kubelet's probe, every ten seconds, finds ready; the engine's answer counts.
 fn signalled(
     row: &'static str,
     signal: &str,
     goal: &'static str,
-    name: &str,
+    pod: (&'static str, &'static str),
     process: &str,
 ) -> Fault {
     let script = format!("kill -{signal} $(pgrep -f '{process}')");
+    let name = pod.1.trim_start_matches("argocd-");
     Fault {
         row,
         what: format!("{name} ended by SIG{signal}"),
         goal,
         damage: Box::new(move |world| {
+            let before: Vec<Value> = pods_of(world, pod).iter().map(start).collect();
             run(lab().args(["exec", world.place.lab(), "sh", "-c", &script]));
-            Box::new(|_| true)
+            Box::new(move |world| {
+                let again = |live: &Value| {
+                    let going = !live["metadata"]["deletionTimestamp"].is_null();
+                    !going && ready(live) && !before.contains(&start(live))
+                };
+                pods_of(world, pod).iter().any(again)
+            })
         }),
     }
+}
+
+/// Which Pod, and how often its container was started anew.
+fn start(pod: &Value) -> Value {
+    let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+    json!([pod["metadata"]["uid"], restarts])
 }

@@ -13,7 +13,7 @@ mod changed;
 mod renewed;
 mod returned;
 
-const COPY: &str = "linesman/eu1/agent.yaml";
+pub(super) const COPY: &str = "linesman/eu1/agent.yaml";
 const SYNC: &str = "clusters/eu1/linesman.yaml";
 
 async fn catalog(hub: &TestHub) -> git::Files {
@@ -29,12 +29,12 @@ async fn held(hub: &TestHub) -> Vec<String> {
         .collect()
 }
 
-async fn copy(hub: &TestHub) -> String {
+pub(super) async fn copy(hub: &TestHub) -> String {
     let text = catalog(hub).await.remove(COPY).unwrap();
     String::from_utf8(text).unwrap()
 }
 
-async fn head(hub: &TestHub) -> Option<String> {
+pub(super) async fn head(hub: &TestHub) -> Option<String> {
     let catalog = &hub.hub.catalog;
     git::head(&catalog.repo, &catalog.branch).await.unwrap()
 }
@@ -58,7 +58,7 @@ async fn last_word(hub: &TestHub) -> Option<String> {
     rows[0].reason.clone()
 }
 
-async fn add(hub: &TestHub, adoption: Value) -> (u16, Value) {
+pub(super) async fn add(hub: &TestHub, adoption: Value) -> (u16, Value) {
     let new = json!({ "name": "eu1", "agentCopy": true, "adoption": adoption });
     hub.post("/v1/clusters", &new).await
 }
@@ -207,7 +207,7 @@ async fn with_signers_a_copy_is_proposed_and_a_removal_waits_for_its_end() {
 }
 
 /// What one look at the copies leaves behind: the catalog's head.
-async fn looked(hub: &TestHub, failed: &mut Failed) -> Option<String> {
+pub(super) async fn looked(hub: &TestHub, failed: &mut Failed) -> Option<String> {
     copies::look(&hub.hub, failed).await.unwrap();
     head(hub).await
 }
@@ -225,7 +225,7 @@ async fn told(hub: &TestHub) -> Value {
     view["agentCopy"].clone()
 }
 
-async fn commit(hub: &TestHub, files: &[(&str, &str)], gone: &[&str]) {
+pub(super) async fn commit(hub: &TestHub, files: &[(&str, &str)], gone: &[&str]) {
     let change = git::Change {
         files: files
             .iter()

@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::support::{Agent, TestHub};
+use crate::postgres;
 use crate::proxy::record::{Log, logged};
 use crate::wait::{until, until_some};
 
@@ -26,13 +27,13 @@ const SECRET: &str = "shared with the receiver";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What came in one call.
-struct Call {
+pub(super) struct Call {
     headers: HeaderMap,
     text: String,
 }
 
 impl Call {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap()
     }
 
@@ -48,7 +49,7 @@ struct Inbox {
     answers: Arc<Mutex<VecDeque<u16>>>,
 }
 
-struct Receiver {
+pub(super) struct Receiver {
     url: String,
     calls: mpsc::UnboundedReceiver<Call>,
     answers: Arc<Mutex<VecDeque<u16>>>,
@@ -56,7 +57,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let (sender, calls) = mpsc::unbounded_channel();
         let answers = Arc::new(Mutex::new(VecDeque::new()));
         let inbox = Inbox {
@@ -85,7 +86,7 @@ impl Receiver {
         self.answers.lock().unwrap().extend(codes);
     }
 
-    async fn next(&mut self) -> Call {
+    pub(super) async fn next(&mut self) -> Call {
         let call = tokio::time::timeout(PATIENCE, self.calls.recv()).await;
         call.expect("a notice comes").unwrap()
     }
@@ -103,7 +104,7 @@ async fn take(State(inbox): State<Inbox>, headers: HeaderMap, text: String) -> S
     StatusCode::from_u16(code).unwrap()
 }
 
-fn to(webhook: &Receiver, slack: &Receiver) -> Config {
+pub(super) fn to(webhook: &Receiver, slack: &Receiver) -> Config {
     Config {
         sinks: vec![
             Sink::Webhook {
@@ -120,7 +121,7 @@ fn to(webhook: &Receiver, slack: &Receiver) -> Config {
     }
 }
 
-async fn reports(agent: &Agent, hub: &TestHub, conditions: &[(&str, &str)]) {
+pub(super) async fn reports(agent: &Agent, hub: &TestHub, conditions: &[(&str, &str)]) {
     let conditions: Vec<Value> = conditions
         .iter()
         .map(|(kind, status)| {
@@ -195,6 +196,37 @@ async fn a_trouble_is_told_once_to_each_receiver_whatever_fails_in_between() {
     reports(&agent, &hub, &three).await;
     assert_eq!(webhook.next().await.json()["class"], json!("JoinConflict"));
     slack.next().await;
+    hub.stop().await;
+}
+
+/// The next leader takes it for told, and so does this one where it leads again: what waited was told by nobody, for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_that_waits_for_its_receiver_outlives_a_lost_lead() {
+    let (mut webhook, slack) = (Receiver::start().await, Receiver::start().await);
+    webhook.answer(&[503; 1_000]);
+    let config = to(&webhook, &slack);
+    let (hub, url) = TestHub::replica_notifying("notify-lead", config).await;
+    let leads = || hub.hub.replica.as_ref().unwrap().leads();
+    until("it leads", PATIENCE, async || leads()).await;
+    let agent = Agent::new(1);
+    let token = hub.add("eu1").await;
+    agent.join(&hub, "eu1", &token).await;
+    reports(&agent, &hub, &[("HostKeyMismatch", "True")]).await;
+    let id = webhook.next().await.json()["id"].clone();
+    let other = postgres::lead(&url).await;
+    until("it leads no more", PATIENCE, async || !leads()).await;
+    drop(other);
+    until("it leads again", PATIENCE, async || leads()).await;
+    {
+        let mut answers = webhook.answers.lock().unwrap();
+        answers.clear();
+        // All that came by then was refused.
+        while webhook.calls.try_recv().is_ok() {}
+    }
+    // The next try may be a minute away.
+    let call = tokio::time::timeout(3 * PATIENCE, webhook.calls.recv()).await;
+    let call = call.expect("the notice comes").unwrap();
+    assert_eq!(call.json()["id"], id);
     hub.stop().await;
 }
 

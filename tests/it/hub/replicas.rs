@@ -17,6 +17,7 @@ use crate::postgres;
 use crate::wait::{measured, until, until_some};
 
 mod revoked;
+mod taken_over;
 
 /// H17, L41: what is revoked ends everywhere.
 const BAR: &str = "≤ 2 s";
@@ -211,9 +212,7 @@ async fn one_replica_leads_and_another_one_when_it_dies() {
 async fn a_leader_whose_lock_breaks_leads_again_or_no_longer() {
     let ([a, b], url) = TestHub::replicas("replicas-lock").await;
     until("one leads", PATIENCE, async || leads(&a) || leads(&b)).await;
-    let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    postgres::execute(&url, cut).await;
+    postgres::cut_locks(&url).await;
     // Two may believe so for a look, not longer.
     let has = async |hub: &TestHub| hub.hub.store.leads().await.unwrap_or_default();
     until("who leads has the lock", PATIENCE, async || {

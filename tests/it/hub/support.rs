@@ -71,6 +71,17 @@ impl TestHub {
         ([first, second], url)
     }
 
+    /// Two replicas of one hub that tell these of troubles.
+    pub(crate) async fn replicas_notifying(name: &str, notify: &notify::Config) -> [Self; 2] {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        choose_postgres(&data).await;
+        std::fs::write(data.join(SEVERAL), "").unwrap();
+        let first = Self::open_notifying(data.clone(), notify.clone()).await;
+        let second = Self::open_notifying(data, notify.clone()).await;
+        [first.with_bundle().await, second]
+    }
+
     /// The same with an identity provider, which is made for their common URL.
     pub(crate) async fn replicas_with_oidc(
         name: &str,
@@ -139,6 +150,16 @@ impl TestHub {
     pub(crate) async fn open_notifying(data: PathBuf, notify: notify::Config) -> Self {
         let told = (AuditConfig::default(), notify);
         Self::open_all(data, told, Allowed::Auto, |_| None).await
+    }
+
+    /// The same as one of several replicas; gives the database's URL too.
+    pub(crate) async fn replica_notifying(name: &str, notify: notify::Config) -> (Self, String) {
+        let data = std::env::temp_dir().join(format!("linesman-hub-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&data));
+        let url = choose_postgres(&data).await;
+        std::fs::write(data.join(SEVERAL), "").unwrap();
+        let hub = Self::open_notifying(data, notify).await;
+        (hub.with_bundle().await, url)
     }
 
     async fn with(

@@ -25,7 +25,7 @@ const CUT: Duration = Duration::from_secs(5);
 const WATCH: &str = "/api/v1/pods?watch=1";
 const EXEC: &str = "/api/v1/namespaces/a/pods/x/exec?command=sh";
 const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{}}\n";
-const REVOKED: &str = "access ended: grant grant-ada was revoked";
+const REVOKED: &str = "access ended: grant grant-ada was revoked by admin";
 
 async fn revoke(world: &World) {
     let revoke = Request::delete("/v1/grants/grant-ada")

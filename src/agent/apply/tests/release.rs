@@ -61,7 +61,7 @@ async fn a_record_that_stays_beside_the_new_one_is_told_of_by_nobody() {
         Method::GET => {
             let item = if path.ends_with("/configmaps") {
                 let data = json!({"crd": crd_of_kustomizations().name});
-                json!({"metadata": {"name": "linesman-saved-old"}, "data": data})
+                json!({"metadata": {"name": "linesman-saved-kustomizations-old"}, "data": data})
             } else {
                 json!({
                     "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",

@@ -221,9 +221,9 @@ async fn the_bindings_in_the_engines_namespaces_end_with_the_agents_rights() {
         };
         let role = format!("{ROLES}/linesman-engine");
         let wanted = [
-            (Method::DELETE, role, Value::Null),
             bound("flux-system"),
             bound(argocd),
+            (Method::DELETE, role, Value::Null),
         ];
         assert_eq!(done, wanted);
     }
@@ -242,6 +242,27 @@ async fn what_engines_are_asked_with_goes_with_the_agent() {
         (Method::PATCH, path, json!("role"))
     };
     assert_eq!(done, [release, set].map(depends));
+}
+
+/// W27: an API server may let nobody name an owner who may not delete what that is to own (`OwnerReferencesPermissionEnforcement`). In
+/// an engine's namespace the agent may by this role alone.
+#[tokio::test(start_paused = true)]
+async fn the_rights_in_the_engines_namespaces_are_there_until_all_of_it_depends() {
+    let (ended, done) = whole(Cluster::new(Some("uid"), StatusCode::OK)).await;
+    assert_eq!(ended, Ok(()));
+    let role = |name: &str| format!("{ROLES}/{name}");
+    let is_it = |path: &str| path == role("linesman-engine");
+    let at = done.iter().position(|(_, path, _)| is_it(path)).unwrap();
+    let rest: Vec<&str> = done[at..]
+        .iter()
+        .map(|(_, path, _)| path.as_str())
+        .collect();
+    let wanted = [
+        role("linesman-engine"),
+        role("linesman-agent"),
+        DEPLOYMENT.to_owned(),
+    ];
+    assert_eq!(rest, wanted);
 }
 
 /// W27: the roles of which the one before got rid, or the right to look at them, are no reason to stop.

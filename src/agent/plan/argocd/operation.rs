@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::{SYNC_ERROR, differs, faults, head, is_refusal, text};
+use super::{SYNC_ERROR, differs, faults, head, is_refusal, suspended, text};
 use crate::agent::engine::Install;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::scene;
@@ -155,6 +155,16 @@ pub(in crate::agent::plan) fn tries(root: &Object) -> i64 {
 pub(in crate::agent::plan) fn attempt(root: &Object) -> String {
     let began = root.text("/status/operationState/startedAt");
     format!("{began} {}", tries(root))
+}
+
+/// The commit that the cluster is not at, where nothing is done about that: the last operation was of another one, nobody stopped the
+/// Application, and it says of nothing that it is wrong. Where another operation is asked for, the last one is forgotten with that.
+pub(in crate::agent::plan) fn untried(root: &Object) -> Option<&str> {
+    let commit = root.fields.get("status").map_or("", head);
+    let rests = root.text("/status/operationState/phase") == "Succeeded";
+    let last = root.text("/status/operationState/syncResult/revision");
+    let waits = rests && is_out_of_sync(root) && is_behind(root) && suspended(root).is_none();
+    (waits && !commit.is_empty() && commit != last).then_some(commit)
 }
 
 /// When an operation ended that Argo CD begins no more: it failed, and of each commit there is one. So Argo CD says itself when it looks

@@ -124,6 +124,21 @@ fn a_question_that_was_taken_away_unseen_is_asked_again_within_bounds() {
     assert!(count <= most + 2, "{asked:?}");
 }
 
+/// H17, W13: an Argo CD that answers within the second of each question was asked in vain for three minutes.
+#[test]
+fn the_second_answer_counts_also_in_the_second_of_its_question() {
+    let mut argo = Argo::new();
+    argo.later(10).looks(Some(REFUSED));
+    argo.later(1).looks(None);
+    for expected in [(true, false), (false, false)] {
+        assert_eq!(argo.judged(), (true, true));
+        argo.is_asked();
+        argo.looks(None);
+        assert_eq!(argo.judged(), expected);
+        argo.later(5);
+    }
+}
+
 #[test]
 fn a_refusal_that_nobody_answers_for_stands_for_minutes_only() {
     let mut argo = Argo::new();

@@ -95,10 +95,10 @@ faults! {
         does "reports: a restart never helps. Limits that differ from last known good are mended";
         advice "raise the controller's memory limit";
     HalfRolled: 9, Budget::Report, 60 s;
-        seen "a new version of a controller does not come up while a Pod of the old one serves";
-        evidence "what the new Pod waits for";
-        does "reports: the engine works, and the next restart of the old Pod would end that";
-        advice "look at the new Pod: the old one serves until it is restarted";
+        seen "a new version of a controller does not come up while a Pod of the old one serves; or one of its Pods is not up while another one of the same version serves";
+        evidence "what the Pod waits for";
+        does "reports: the engine works, and the next restart of the Pod that serves would end that";
+        advice "look at the Pod that is not up: the other one serves until it is restarted";
     ReadyButUseless: 10, Budget::PerHour(5), 0 s;
         seen "arguments, environment or ServiceAccount of a controller differ from last known good; or it runs, has had no answer to a probe for as long as `QueueWedged`, and somebody changed it; or Git owns it, somebody else changed it, \
               and it fails as often as `CrashLoop` and `OomKilled` say, kustomize-controller has fetched nothing from it for 45 s, or it was told to look at its own namespace alone where its objects are in others, too";
@@ -218,11 +218,12 @@ faults! {
         does "applies them; where a commit changed them, the object is held back from Git first, until another one";
         advice "";
     SuspendedByHuman: 29, Budget::Report, 0 s;
-        seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit. What a commit stopped is `SourceAltered`";
+        seen "a root has `spec.suspend`; in Argo CD no `automated`, the annotation `skip-reconcile`, or a pinned commit; or `syncWindows` of its AppProject `default` that may be for the root, \
+              while that is `OutOfSync` with a commit for which no operation begins. What a commit stopped is `SourceAltered`";
         evidence "who set the field, and when";
         does "reports, and leaves it suspended, whatever else is mended of it: that is how people stop a delivery. What it said before is not told of any more; that Flux' controllers answer for it is (`QueueWedged`). Where a maintenance window ends over it, as over any fault, \
               that is an alarm";
-        advice "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'; in Argo CD switch spec.syncPolicy.automated on again";
+        advice "ask who suspended it, then resume it: set spec.suspend to false, or use 'flux resume'; in Argo CD switch spec.syncPolicy.automated on again, or take the window out of spec.syncWindows of AppProject default";
     SignatureFailed: 30, Budget::Report, 10 s;
         seen "the head commit has no valid signature";
         evidence "the engine's message, which names the commit";

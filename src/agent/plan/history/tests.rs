@@ -196,22 +196,53 @@ fn a_fault_is_over_when_nobody_finds_it_any_more() {
     assert_eq!(history.faults[&key].since, None);
 }
 
-/// What was spent counts for an hour after the last attempt, and longer where it cannot be seen whether the fault is there.
+/// What was spent counts until the fault has been away for an hour, and longer where it cannot be seen whether it is there.
 #[test]
 fn a_spent_budget_is_forgotten_only_where_it_can_be_seen_that_the_fault_is_over() {
     let now = datetime!(2026-01-02 03:04:05 UTC);
     let key = (Class::BadImage, create().target);
-    for (mode, spent, known) in [
-        (Mode::Act, true, false),
-        (Mode::Act, false, false),
-        (Mode::Learning, true, true),
-        (Mode::Learning, false, false),
+    let short = Duration::HOUR - Duration::NANOSECOND;
+    for (mode, spent, age, known) in [
+        (Mode::Act, true, short, true),
+        (Mode::Act, true, Duration::HOUR, false),
+        (Mode::Act, false, Duration::ZERO, false),
+        (Mode::Learning, true, Duration::HOUR, true),
+        (Mode::Learning, false, Duration::ZERO, false),
     ] {
         let mut history = History::default();
         let past = history.faults.entry(key.clone()).or_default();
         (past.since, past.spent) = (Some(now), spent);
-        history.saw(now, &looked(mode, Vec::new()));
-        assert_eq!(history.faults.contains_key(&key), known, "{mode:?} {spent}");
+        for at in [now, now + age] {
+            history.saw(at, &looked(mode, Vec::new()));
+        }
+        let is_known = history.faults.contains_key(&key);
+        assert_eq!(is_known, known, "{mode:?} {spent} {age}");
+    }
+}
+
+/// An hour after the last attempt a fault that is gone in just that moment would have all of its budget anew.
+#[test]
+fn a_fault_that_is_away_for_a_moment_keeps_its_spent_budget() {
+    let began = datetime!(2026-01-02 03:04:05 UTC);
+    let id = create().target;
+    let key = (Class::BadImage, id.clone());
+    let at = |minutes| began + Duration::minutes(minutes);
+    let mut history = History::default();
+    let past = history.faults.entry(key.clone()).or_default();
+    (past.attempts, past.spent) = (vec![began], true);
+    // Minutes, whether it is found then, and whether what was spent counts.
+    for (minutes, is_there, counts) in [
+        (1, true, true),
+        (61, false, true),
+        (62, true, true),
+        (63, false, true),
+        (122, false, true),
+        (123, false, false),
+    ] {
+        let found = is_there.then(|| Finding::new(Class::BadImage, &id, ""));
+        history.saw(at(minutes), &looked(Mode::Act, Vec::from_iter(found)));
+        let spent = history.faults.get(&key).is_some_and(|past| past.spent);
+        assert_eq!(spent, counts, "{minutes}");
     }
 }
 

@@ -291,22 +291,35 @@ fn a_wrong_clock_is_told_once() {
     assert_eq!(found, [lease, failed("a")]);
 }
 
+/// F9: of two Pods of the same version none is an old one, which a rollout would have to be mended for.
 #[test]
-fn a_new_pod_that_does_not_come_up_beside_an_old_one_is_half_rolled() {
-    let cluster = Cluster::working();
-    let mut observed = cluster.observed();
-    let id = ObjectId::new(Kind::Deployment, "flux-system", APP);
-    let mut live = observed.objects[&id].as_ref().clone();
-    live.fields["status"]["unavailableReplicas"] = json!(1);
-    observed.objects.insert(id, Arc::new(live));
-    let new = Pod {
-        waiting: Some(("ImagePullBackOff".to_owned(), "no such image".to_owned())),
-        ..pod(90)
-    };
-    observed.pods.insert("new".to_owned(), Arc::new(new));
-    let mut found = Vec::new();
-    latent(cluster.now, &cluster.install, &observed, &mut found);
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].class, Class::HalfRolled);
-    assert!(found[0].evidence.contains("no such image"), "{found:?}");
+fn a_pod_that_does_not_come_up_beside_another_one_is_half_rolled() {
+    for (updated, begins) in [
+        (1, "the new Pod does not come up, an old one serves: "),
+        (
+            2,
+            "a Pod is not up, another one of the same version serves: ",
+        ),
+    ] {
+        let cluster = Cluster::working();
+        let mut observed = cluster.observed();
+        let id = ObjectId::new(Kind::Deployment, "flux-system", APP);
+        let mut live = observed.objects[&id].as_ref().clone();
+        let status = &mut live.fields["status"];
+        (status["replicas"], status["updatedReplicas"]) = (json!(2), json!(updated));
+        status["unavailableReplicas"] = json!(1);
+        observed.objects.insert(id, Arc::new(live));
+        let new = Pod {
+            waiting: Some(("ImagePullBackOff".to_owned(), "no such image".to_owned())),
+            ..pod(90)
+        };
+        observed.pods.insert("new".to_owned(), Arc::new(new));
+        let mut found = Vec::new();
+        latent(cluster.now, &cluster.install, &observed, &mut found);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].class, Class::HalfRolled);
+        let evidence = &found[0].evidence;
+        assert!(evidence.starts_with(begins), "{evidence}");
+        assert!(evidence.contains("no such image"), "{evidence}");
+    }
 }

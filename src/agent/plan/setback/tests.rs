@@ -28,6 +28,7 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         attempts: [-50, -2, 0].map(&at).to_vec(),
         unserved: [-1].map(&at).to_vec(),
         spent: true,
+        away: Some(at(-22)),
     };
     History {
         faults: [((Class::ScaledToZero, object()), past)].into(),

@@ -170,4 +170,6 @@ pub struct Past {
     pub unserved: Vec<OffsetDateTime>,
     /// The budget was spent: one trial an hour, until the fault has been away for an hour.
     pub spent: bool,
+    /// Since when it has been seen to be away without a break, where its budget was spent.
+    pub away: Option<OffsetDateTime>,
 }

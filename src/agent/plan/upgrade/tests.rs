@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::plan::window::{By, End};
+use crate::wire::report::Status;
 
 mod refused;
 mod world;

@@ -154,7 +154,8 @@ fn a_suspended_root_is_not_synced_and_the_message_names_who_and_what_next() {
             "SuspendedByHuman".to_owned(),
             "Kustomization flux-system/flux-system spec.suspend is set by 'kubectl'; ask who suspended it, \
              then resume it: set spec.suspend to false, or use 'flux resume'; in Argo CD switch \
-             spec.syncPolicy.automated on again"
+             spec.syncPolicy.automated on again, or take the window out of spec.syncWindows of AppProject \
+             default"
                 .to_owned()
         )
     );

@@ -41,28 +41,31 @@ impl Rollout {
         self.turns.is_empty() && self.away.is_empty() && self.paused.is_empty()
     }
 
-    /// Gives each cluster its turn; the first failure ends it. Whoever reads no further (`-o name | head -1`) does not, and is told at
-    /// the end: the others are upgraded all the same.
+    /// Gives each cluster its turn, which says whether it was upgraded, and then whether that could be told; the first failure ends it.
+    /// Whoever reads no further (`-o name | head -1`) does not, and is told at the end: the others are upgraded all the same.
     pub(super) async fn run(
         &self,
-        mut turn: impl AsyncFnMut(&ClusterName) -> Result<()>,
+        mut turn: impl AsyncFnMut(&ClusterName) -> Result<Result<()>>,
     ) -> Result<()> {
         let (all, mut unread) = (self.turns.len(), Ok(()));
         for (done, name) in self.turns.iter().enumerate() {
             progress_line(&format!("cluster {name}, {} of {all}", done + 1));
-            let turned = match turn(name).await {
-                Err(error) if error.is::<Closed>() => {
-                    unread = Err(error);
-                    Ok(())
-                }
-                turned => turned,
-            };
-            turned.with_context(|| {
-                let behind = listed(self.turns.get(done + 1..).unwrap_or_default());
+            let behind = || listed(self.turns.get(done + 1..).unwrap_or_default());
+            let told = turn(name).await.with_context(|| {
+                let behind = behind();
                 format!(
                     "stopped at cluster {name}; upgraded before it: {done}, not begun: {behind}"
                 )
             })?;
+            match told {
+                Err(error) if error.is::<Closed>() => unread = Err(error),
+                told => told.with_context(|| {
+                    let (done, behind) = (done + 1, behind());
+                    format!(
+                        "stopped after cluster {name}; upgraded with it: {done}, not begun: {behind}"
+                    )
+                })?,
+            }
         }
         let left_out = [
             (&self.away, "they are not there"),
@@ -222,7 +225,7 @@ mod tests {
             if name.as_str() == "b" {
                 return Err(Failure::new(Code::Timeout, "5m passed", "look").into());
             }
-            Ok(())
+            Ok(Ok(()))
         });
         let error = ended.await.unwrap_err();
         assert_eq!(asked, ["a", "b"]);
@@ -231,6 +234,31 @@ mod tests {
             "stopped at cluster b; upgraded before it: 1, not begun: c, d: 5m passed"
         );
         assert_eq!(exit::code(&error), Code::Timeout);
+    }
+
+    /// It was told as the one where the upgrade failed.
+    #[tokio::test]
+    async fn a_cluster_that_could_not_be_told_of_is_among_those_that_were_upgraded() {
+        let rollout = Rollout {
+            turns: names(&["a", "b", "c"]),
+            ..Rollout::default()
+        };
+        let mut asked = Vec::new();
+        let ended = rollout.run(async |name| {
+            asked.push(name.to_string());
+            if name.as_str() == "b" {
+                let away = Failure::new(Code::Failed, "the hub is away", "look");
+                return Ok(Err(away.into()));
+            }
+            Ok(Ok(()))
+        });
+        let error = ended.await.unwrap_err();
+        assert_eq!(asked, ["a", "b"]);
+        assert_eq!(
+            format!("{error:#}"),
+            "stopped after cluster b; upgraded with it: 2, not begun: c: the hub is away"
+        );
+        assert_eq!(exit::code(&error), Code::Failed);
     }
 
     /// It ended well with the first name that nobody read, and the clusters behind that kept their image.
@@ -244,9 +272,9 @@ mod tests {
         let ended = rollout.run(async |name| {
             asked.push(name.to_string());
             if name.as_str() == "c" {
-                return Ok(());
+                return Ok(Ok(()));
             }
-            Err(Closed(std::io::ErrorKind::BrokenPipe.into()).into())
+            Ok(Err(Closed(std::io::ErrorKind::BrokenPipe.into()).into()))
         });
         let error = ended.await.unwrap_err();
         assert!(error.is::<Closed>(), "{error:#}");
@@ -260,7 +288,7 @@ mod tests {
             away: names(&["e", "f"]),
             paused: names(&["g"]),
         };
-        let error = rollout.run(async |_| Ok(())).await.unwrap_err();
+        let error = rollout.run(async |_| Ok(Ok(()))).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "1 upgraded; 2 left out, for they are not there: e, f; 1 left out, for nothing begins there now (maintenance \

@@ -82,8 +82,7 @@ impl Work {
                 format!("to take the place of {}", old.fingerprint())
             });
             // On record first: where that fails, the cluster's keys stay as they were, and the agent asks again.
-            self.record("deploy-key.add", &print, Verdict::Allow, &reason)
-                .await?;
+            self.record_first("deploy-key.add", &print, &reason).await?;
         }
         let key = hub
             .store
@@ -138,7 +137,8 @@ impl Work {
         };
         let reason = format!("{} is in use", key.fingerprint);
         for old in &others {
-            dropped(old, Verdict::Allow, &reason).await?;
+            self.record_first("deploy-key.drop", &old.fingerprint, &reason)
+                .await?;
         }
         let ended = store.settle_key(key, clock::now()).await?;
         let (still, more) = rotation::differing(&others, &ended);
@@ -151,6 +151,18 @@ impl Work {
         Ok(ended)
     }
 
+    /// Puts on record what is about to be done.
+    async fn record_first(
+        &self,
+        what: &str,
+        fingerprint: &str,
+        reason: &str,
+    ) -> Result<(), Problem> {
+        let entry = self.entry(what, fingerprint, Verdict::Allow, reason);
+        Ok(self.hub.audit.change(entry).await?)
+    }
+
+    /// The same of what was done, or was not.
     async fn record(
         &self,
         what: &str,
@@ -158,9 +170,14 @@ impl Work {
         verdict: Verdict,
         reason: &str,
     ) -> Result<(), Problem> {
+        let entry = self.entry(what, fingerprint, verdict, reason);
+        Ok(self.hub.audit.event(entry).await?)
+    }
+
+    fn entry(&self, what: &str, fingerprint: &str, verdict: Verdict, reason: &str) -> Entry {
         let name = &self.cluster.name;
         tracing::info!(cluster = %name, fingerprint, what, reason, "deploy key");
-        let entry = Entry {
+        Entry {
             actor: format!("agent:{name}"),
             action: format!("cluster.{what}"),
             cluster: Some(name.to_string()),
@@ -169,7 +186,6 @@ impl Work {
             verdict,
             reason: (!reason.is_empty()).then(|| reason.to_owned()),
             ..Entry::default()
-        };
-        Ok(self.hub.audit.event(entry).await?)
+        }
     }
 }

@@ -7,7 +7,8 @@ use axum::extract::{Path, Request, State};
 use http::StatusCode;
 
 use super::super::problem::Problem;
-use super::{Came, MAX_TEXT, own, parsed, shorten};
+use super::bounds::{MAX_TEXT, shorten};
+use super::{Came, own, parsed};
 use crate::hub::Hub;
 use crate::hub::auth::AgentPrincipal;
 use crate::wire::api::DiagnosisAnswer;

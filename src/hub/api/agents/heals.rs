@@ -4,7 +4,7 @@ use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-use super::{MAX_TEXT, MAX_VALUE, shorten};
+use super::bounds::{MAX_TEXT, MAX_VALUE, shorten};
 use crate::heal::{AGENT_LOST, DUPLICATE_AGENT};
 use crate::wire::report::{HealRecord, Scene};
 

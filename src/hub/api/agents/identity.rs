@@ -171,7 +171,8 @@ pub async fn in_use(hub: &Hub, key: &ClusterKey) {
             denied_end(hub, old).await?;
         }
         for old in more {
-            tell(hub, old, &why).await?;
+            // It came after the keys were read.
+            hub.audit.event(dropped(old, &why)).await?;
         }
         Ok(())
     };
@@ -184,13 +185,16 @@ pub async fn in_use(hub: &Hub, key: &ClusterKey) {
 
 /// Puts on record, before it is done, that a key ends.
 async fn tell(hub: &Hub, old: &ClusterKey, why: &str) -> Result<(), EndError> {
+    Ok(hub.audit.change(dropped(old, why)).await?)
+}
+
+fn dropped(old: &ClusterKey, why: &str) -> Entry {
     tracing::info!(cluster = %old.cluster, key = old.fingerprint, why, "identity key ends");
-    let entry = Entry {
+    Entry {
         target: old.fingerprint.clone(),
         reason: Some(why.to_owned()),
         ..entry(&old.cluster, "cluster.identity.drop")
-    };
-    Ok(hub.audit.event(entry).await?)
+    }
 }
 
 /// The same, that it did not.

@@ -8,7 +8,8 @@ use axum::extract::{Request, State};
 
 use super::super::problem::{Problem, Slug};
 use super::super::{remote, request_id};
-use super::{bounded_build, deploy_public, paced, proves, signed_body, unproven};
+use super::bounds::{bounded_build, bounded_facts};
+use super::{deploy_public, paced, proves, signed_body, unproven};
 use crate::clock;
 use crate::hub::adoption::copy;
 use crate::hub::audit::{Entry, Verdict};
@@ -99,7 +100,7 @@ fn claim(
         identity,
         deploy,
         agent: bounded_build(join.agent),
-        facts: super::bounded_facts(join.facts),
+        facts: bounded_facts(join.facts),
         addr,
     })
 }

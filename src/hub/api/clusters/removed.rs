@@ -15,7 +15,7 @@ const RECORDED: usize = 100;
 /// removed the cluster has left: nothing else knows of it by then.
 pub(super) async fn access_over(hub: &Arc<Hub>, caller: &Caller, name: &str, ended: &EndedAccess) {
     for id in &ended.revoked_grants {
-        hub.requests.end(Gone::Grant(id));
+        hub.requests.end(Gone::Grant { id, by: None });
     }
     for id in &ended.revoked_tokens {
         hub.requests.end(Gone::Token(id));

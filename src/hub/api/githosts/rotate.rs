@@ -43,7 +43,7 @@ pub(super) async fn begin(hub: &Arc<Hub>, by: &str, entry: Entry) -> Result<(), 
     let key = pair.key();
     let after = rotation::announced(&before, key.clone(), (by, clock::now()));
     hub.audit
-        .event(Entry {
+        .change(Entry {
             target: format!(
                 "{BUILTIN}: {} is to take the place of {}",
                 key.fingerprint,
@@ -109,7 +109,7 @@ async fn show(hub: &Hub, key: &HostKey, entry: Entry) -> Result<()> {
         next.display(),
         key.fingerprint
     );
-    hub.audit.event(entry).await?;
+    hub.audit.change(entry).await?;
     tokio::fs::rename(&next, &present).await.with_context(|| {
         format!(
             "put {} in the place of the present host key",
@@ -235,7 +235,7 @@ async fn step(hub: &Arc<Hub>) -> Result<bool> {
                 target: format!("{BUILTIN}: {}", prints.join(", ")),
                 ..entry("githost.drop-host-key")
             };
-            hub.audit.event(entry).await?;
+            hub.audit.change(entry).await?;
             store(hub, before, after).await?;
             tracing::info!(
                 keys = prints.join(", "),

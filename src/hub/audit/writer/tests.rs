@@ -72,16 +72,20 @@ async fn a_change_that_was_announced_and_not_made_is_denied() {
         request_id: request.to_owned(),
         ..row(Stage::Event, &entry(action))
     };
-    // The second one tells of what was over by then.
-    let mut lost = vec![event("cluster.remove", "r2"), event("line.takeover", "r3")];
+    // The second one tells of what was over by then, and the hub's own changes are nobody's request.
+    let mut lost = vec![
+        event("cluster.remove", "r2"),
+        event("line.takeover", ""),
+        event("githost.drop-host-key", ""),
+    ];
     let mut head = chain.head;
     for row in &mut lost {
         head = chain::link(head, row);
     }
     store.append_audit(&lost).await.unwrap();
-    (chain.doubt, chain.announced) = (lost, BTreeSet::from(["r2".to_owned()]));
+    (chain.doubt, chain.announced) = (lost, BTreeSet::from([0, 2]));
     let next = chain.store(vec![event("cluster.add", "r4")]).await;
-    assert_eq!(next.unwrap(), [3]);
+    assert_eq!(next.unwrap(), [4]);
     let left = audit.change(entry("cluster.label")).now_or_never();
     assert!(left.is_none());
     let mut tasks = tokio::task::JoinSet::new();
@@ -99,14 +103,48 @@ async fn a_change_that_was_announced_and_not_made_is_denied() {
         [
             ("cluster.remove", "allow", None),
             ("line.takeover", "allow", None),
+            ("githost.drop-host-key", "allow", None),
             ("cluster.add", "allow", None),
             ("cluster.remove", "deny", why),
+            ("githost.drop-host-key", "deny", why),
             ("cluster.label", "allow", None),
             ("cluster.revoke", "allow", None),
             ("cluster.label", "deny", why),
         ]
     );
     assert_eq!(verify(genesis("hub-1").hash, 0, &rows), Ok(()));
+}
+
+#[tokio::test]
+async fn what_an_agent_had_no_room_for_is_no_denial() {
+    let fixture = Fixture::new("no-room");
+    let store = fixture.store().await;
+    let (audit, chain) = start(store.clone(), "hub-1", keys(), None).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(chain.run(CancellationToken::new()));
+    let rules = [
+        ("agent:Busy", 429),
+        ("agent:ReadOnly", 403),
+        ("agent:Offline", 503),
+    ];
+    for (rule, code) in rules {
+        let mut opened = audit.open(entry("kube.get")).await.unwrap();
+        opened.refused(rule, http::StatusCode::from_u16(code).unwrap());
+        opened.close(code, 0, 0);
+    }
+    drop(audit);
+    tasks.join_next().await.unwrap().unwrap().unwrap();
+    let rows = store.audit(0, None, 9).await.unwrap();
+    let closes = rows.iter().filter(|row| row.stage == "close");
+    let told = closes.map(|row| (row.verdict.as_str(), row.reason.as_deref(), row.code));
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            ("allow", Some("agent:Busy"), Some(429)),
+            ("deny", Some("agent:ReadOnly"), Some(403)),
+            ("allow", Some("agent:Offline"), Some(503)),
+        ]
+    );
 }
 
 /// Its request never ran, be it gone before its record was stored or before it heard so.

@@ -262,7 +262,7 @@ mod tests {
             Gone::Token(token) => token.to_owned(),
             Gone::Held { user, grants } => format!("{user} without {}", grants.join(" ")),
             Gone::Reach { cluster, grants } => format!("{cluster} not by {}", grants.join(" ")),
-            Gone::User(_) | Gone::Grant(_) => "something else".to_owned(),
+            Gone::User(_) | Gone::Grant { .. } => "something else".to_owned(),
         }
     }
 

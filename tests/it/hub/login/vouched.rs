@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use linesman::clock;
 use linesman::hub::auth::Role;
 use linesman::keys::KeyPair;
 use linesman::wire::api::{CatalogRef, DeployKeyState, DeployKeyStatus, Via};
@@ -76,6 +77,22 @@ fn operator_by_sre(in_force: bool) -> Value {
     json!([[], [{"role": "operator", "group": "sre", "inForce": in_force}]])
 }
 
+/// When a token of this user ends by the provider's word: as its holder is told, and as the list of all has it.
+async fn ends(world: &World, user: &str, token: &str) -> [Value; 2] {
+    let (_, me) = whoami(world, token).await;
+    let (_, all) = world.hub.get("/v1/api-tokens?user=*").await;
+    let mut all = all["items"].as_array().unwrap().iter();
+    let listed = all.find(|listed| listed["user"] == user).unwrap();
+    [me["vouchedUntil"].clone(), listed["vouchedUntil"].clone()]
+}
+
+/// A month after the provider's last word on ada.
+async fn month_later(world: &World) -> Value {
+    let (_, ada) = world.hub.get("/v1/users/ada").await;
+    let vouched = clock::parse_rfc3339(ada["vouchedAt"].as_str().unwrap()).unwrap();
+    json!(clock::rfc3339(vouched + time::Duration::days(30)))
+}
+
 async fn whoami(world: &World, token: &str) -> (u16, Value) {
     let call = ("GET", "/v1/whoami");
     world.hub.call_as(token, call, &[], &Value::Null).await
@@ -90,6 +107,11 @@ async fn what_people_made_for_themselves_ends_with_the_providers_word_on_them() 
     read_catalog(&catalog, &key).await.unwrap();
     let machine = world.hub.user("ci", &["viewer"], &[]).await;
     assert_eq!(by_groups(&world).await, operator_by_sre(true));
+    let until = month_later(&world).await;
+    let both = [until.clone(), until];
+    assert_eq!(ends(&world, "ada", &token).await, both);
+    let none = [Value::Null, Value::Null];
+    assert_eq!(ends(&world, "ci", &machine).await, none);
 
     a_month_goes_by(&world).await;
     assert_eq!(by_groups(&world).await, operator_by_sre(false));
@@ -123,6 +145,8 @@ async fn a_hub_that_was_told_so_takes_tokens_to_their_own_end() {
     let (world, token, key, catalog) = world("oidc-unvouched", Duration::ZERO).await;
     a_month_goes_by(&world).await;
     assert_eq!(whoami(&world, &token).await.0, 200);
+    let none = [Value::Null, Value::Null];
+    assert_eq!(ends(&world, "ada", &token).await, none);
     read_catalog(&catalog, &key).await.unwrap();
     world.hub.stop().await;
 }

@@ -134,3 +134,43 @@ fn what_the_root_is_wanted_as_is_known_however_often_it_was_replaced() {
     let stopped = held.with(root, json!({"spec": {}}));
     assert_eq!([held.base(root), stopped.base(root)], [base; 2]);
 }
+
+/// F29, F51: windows for syncs are whose they are. While one keeps the root from a commit that is told, for Argo CD says nothing of it.
+#[test]
+fn a_window_that_keeps_the_root_from_a_commit_is_told_and_stays() {
+    let project = id(Kind::AppProject, "default");
+    let window = |of: &str| json!({"kind": "deny", "schedule": "0 22 * * *", "duration": "9h", "applications": [of]});
+    let says = "keeps the root from commit 2: syncWindows has deny at '0 22 * * *' for 9h";
+    for (of, head, phase, prunes, is_told) in [
+        ("*", "2", "Succeeded", true, true),
+        ("shop", "2", "Succeeded", true, false),
+        // It is at that commit, or about to be.
+        ("*", "1", "Succeeded", true, false),
+        ("*", "2", "Running", true, false),
+        // It may be behind for what it does not prune.
+        ("*", "2", "Succeeded", false, false),
+    ] {
+        let mut cluster = working();
+        let root = cluster.install.sync.clone();
+        let live = cluster.objects.get_mut(&root).unwrap();
+        live.fields["spec"]["syncPolicy"]["automated"]["prune"] = json!(prunes);
+        let live = cluster.objects.get_mut(&project).unwrap();
+        live.fields["spec"]["syncWindows"] = json!([window(of)]);
+        "kubectl-edit".clone_into(&mut live.writer);
+        cluster.says(&json!({
+            "sync": {"status": "OutOfSync", "revision": head},
+            "operationState": {"phase": phase, "syncResult": {"revision": "1"}},
+        }));
+        let plan = cluster.plan();
+        let stops = plan.findings.iter();
+        let stops = stops.filter(|f| f.class == Class::SuspendedByHuman);
+        let found: Vec<(&ObjectId, &str, &str)> = stops
+            .map(|f| (&f.object, f.evidence.as_str(), f.writer.as_str()))
+            .collect();
+        let told = is_told.then_some((&project, says, "kubectl-edit"));
+        assert_eq!(found, Vec::from_iter(told), "{of} {head} {phase}");
+        if prunes {
+            assert_eq!(remedies(&plan), []);
+        }
+    }
+}

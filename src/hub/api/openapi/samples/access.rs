@@ -13,7 +13,7 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ),
         (
             "WhoAmI",
-            json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "scopes": [], "expiresAt": TIME, "hub": "https://hub.example" }),
+            json!({ "user": "admin", "roles": ["admin"], "groups": ["admin"], "scopes": [], "expiresAt": TIME, "vouchedUntil": TIME, "hub": "https://hub.example" }),
         ),
         (
             "DeviceLogin",
@@ -101,7 +101,7 @@ fn grant_check() -> Value {
 fn api_token() -> Value {
     json!({
         "id": "q83vEjRWeJASNFZ4kKvN7w", "user": "ci", "title": "deploy", "scopes": ["kube"], "clusters": ["eu1"], "createdBy": "admin",
-        "createdAt": TIME, "expiresAt": TIME,
+        "createdAt": TIME, "expiresAt": TIME, "vouchedUntil": TIME,
     })
 }
 
