@@ -90,7 +90,7 @@ struct Cli {
 
 #[derive(Debug, clap::Args)]
 struct Logging {
-    /// What to log to stderr: off, error, warn, info, debug, or `linesman::agent=debug`
+    /// What to log to stderr: off, error, warn, info, debug, or `linesman::agent=debug` [default: info of hub and agent, else warn]
     #[arg(long, global = true, env = "LINESMAN_LOG", value_name = "FILTER")]
     #[arg(hide_env_values = true, help_heading = "Logging")]
     log: Option<String>,

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::format_description::well_known::{Rfc2822, Rfc3339};
 
 #[expect(
     clippy::disallowed_methods,
@@ -93,6 +93,21 @@ fn is_shown(at: &OffsetDateTime) -> bool {
     (0..=LAST_YEAR).contains(&at.year())
 }
 
+/// The longest that somebody else's answer keeps a call waiting.
+const LONGEST: Duration = Duration::from_mins(15);
+
+/// How long `Retry-After` asks to wait, in seconds or up to a date (RFC 9110 §10.2.3), of which one that is over is no wait.
+pub fn retry_after(text: &str, now: OffsetDateTime) -> Option<Duration> {
+    let text = text.trim();
+    let wait = if let Ok(seconds) = text.parse::<u64>() {
+        Duration::from_secs(seconds)
+    } else {
+        let at = OffsetDateTime::parse(text, &Rfc2822).ok()?;
+        Duration::try_from(at - now).unwrap_or_default()
+    };
+    Some(wait.min(LONGEST))
+}
+
 /// Random bytes of the system's generator.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
@@ -159,6 +174,28 @@ mod tests {
         assert_eq!(from_nanoseconds(now), Some(read));
         let far = datetime!(9999-12-31 23:59:59 UTC).unix_timestamp_nanos();
         assert_eq!([far, end, -end].map(from_nanoseconds), [None; 3]);
+    }
+
+    #[test]
+    fn retry_after_is_read_in_both_forms_and_bounded() {
+        let now = datetime!(2026-01-02 03:04:05 UTC);
+        for (text, seconds) in [
+            ("0", Some(0)),
+            (" 7 ", Some(7)),
+            ("901", Some(900)),
+            ("18446744073709551615", Some(900)),
+            ("Fri, 02 Jan 2026 03:04:35 GMT", Some(30)),
+            ("Fri, 02 Jan 2026 03:04:05 GMT", Some(0)),
+            ("Thu, 01 Jan 2026 03:04:05 GMT", Some(0)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(900)),
+            ("", None),
+            ("-1", None),
+            ("soon", None),
+            ("2026-01-02T03:04:35Z", None),
+        ] {
+            let wait = seconds.map(Duration::from_secs);
+            assert_eq!(retry_after(text, now), wait, "{text}");
+        }
     }
 
     #[cfg(target_os = "linux")]

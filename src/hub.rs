@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use crate::telemetry::chain_of;
+pub(crate) use crate::telemetry::{chain_of, chain_of_any};
 use crate::tunnel::session::UNREAD_LONG;
 use crate::wire::api::HubRef;
 
@@ -179,6 +179,8 @@ pub struct Hub {
     pub strangers: api::strangers::Strangers,
     /// Changes when its key or CA is replaced; whoever follows the files in the data directory sets it, and nobody else.
     pub said: watch::Sender<Arc<trust::Said>>,
+    /// Why the data directory is not what it was, as the same one finds.
+    pub data_gone: watch::Sender<Option<String>>,
     pub orders: Orders,
     pub diagnoses: diagnoses::Diagnoses,
     /// Rung when a grant or a user changed.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -18,6 +18,8 @@ pub struct Tasks {
     stop: CancellationToken,
     hearts: Option<Hearts>,
     set: JoinSet<(&'static str, Result<()>)>,
+    /// All that were spawned, by their names.
+    spawned: Vec<(&'static str, AbortHandle)>,
 }
 
 impl Tasks {
@@ -26,6 +28,7 @@ impl Tasks {
             stop,
             hearts: None,
             set: JoinSet::new(),
+            spawned: Vec::new(),
         }
     }
 
@@ -47,13 +50,20 @@ impl Tasks {
         F: Future<Output = Result<()>> + Send + 'static,
     {
         let future = task(self.stop.clone());
-        match &self.hearts {
+        let handle = match &self.hearts {
             None => self.set.spawn(async move { (name, future.await) }),
             Some(hearts) => {
                 let future = hearts.clone().pulsed(name, future);
                 self.set.spawn(async move { (name, future.await) })
             }
         };
+        self.spawned.push((name, handle));
+    }
+
+    /// Those that have not ended.
+    fn left(&self) -> Vec<&'static str> {
+        let left = self.spawned.iter().filter(|(_, task)| !task.is_finished());
+        left.map(|(name, _)| *name).collect()
     }
 
     /// Waits for the first task to end, stops the others and gives them `drain` to finish.
@@ -80,7 +90,12 @@ impl Tasks {
             }
         };
         if tokio::time::timeout(drain, rest).await.is_err() {
-            info!(seconds = drain.as_secs(), "drain time is over");
+            // Not of the process, which may go on: a replica that leads no longer ends what goes with that.
+            info!(
+                seconds = drain.as_secs(),
+                tasks = self.left().join(", "),
+                "tasks that were told to stop have not ended in time, and are cut off"
+            );
             self.set.shutdown().await;
         }
     }
@@ -101,4 +116,19 @@ pub async fn signalled() -> Result<()> {
         _ = int.recv() => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log names them: a hub that runs on ends some of its tasks, and not itself.
+    #[tokio::test]
+    async fn tasks_that_do_not_end_are_named() {
+        let mut tasks = Tasks::new(CancellationToken::new());
+        tasks.spawn("quick", |_| async { Ok(()) });
+        tasks.spawn("stuck", |_| std::future::pending());
+        tasks.first().await.unwrap();
+        assert_eq!(tasks.left(), ["stuck"]);
+    }
 }

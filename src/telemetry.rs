@@ -307,5 +307,10 @@ pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// The same of an error of any kind; its own `{:#}` says what a database refused twice.
+pub(crate) fn chain_of_any(error: &anyhow::Error) -> String {
+    chain_of(AsRef::<dyn std::error::Error>::as_ref(error))
+}
+
 #[cfg(test)]
 mod tests;

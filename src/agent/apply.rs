@@ -6,6 +6,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
 
 use super::calls::{AtMost, CALL, Refused, lacks_right};
+use super::engine::alone;
 use super::engine::argocd::{KEYRING, KNOWN_HOSTS, PROBED_AT, REFRESH, REFRESH_SET, signers};
 use super::engine::guard::ALLOW_DELETE;
 use super::engine::{GUARD, Install, MANAGER, REQUESTED_AT, is_workload};
@@ -34,7 +35,7 @@ mod refused;
 mod restore;
 mod shield;
 
-use forms::{immutable, of_seen, replacement};
+use forms::{immutable, is_fixed, of_seen, replacement};
 use refused::failed;
 
 /// What steps act on.
@@ -136,7 +137,23 @@ impl Hands<'_> {
             let patch = signers::patch(id, keys, &live.fields);
             return self.merge(id, &patch, MANAGER).await;
         }
-        let new = !self.observed.objects.contains_key(id);
+        let seen = self.observed.objects.get(id);
+        let both = self.install.wanted.get(id).zip(seen);
+        if let Some((wanted, live)) = both
+            && let Some(patch) = alone::without(id, &wanted.expect, &live.fields)
+        {
+            let stripped = self.merge(id, &patch, MANAGER).await;
+            return match stripped {
+                Err(error) if is_fixed(id.kind, &error) => self.recreate(id, &live.uid).await,
+                stripped => stripped,
+            };
+        }
+        if let Some((wanted, live)) = both
+            && let Some(patch) = signers::withdrawn(id, &wanted.expect, &live.fields)
+        {
+            self.merge(id, &patch, MANAGER).await?;
+        }
+        let new = seen.is_none();
         let body = if new {
             self.whole(id, held)?
         } else {
@@ -164,12 +181,15 @@ impl Hands<'_> {
         }
     }
 
-    /// Where the manifest leaves the number of Pods to others and they chose none, one.
+    /// Where the manifest leaves the number of Pods to others and they chose none, as many as were last known good, or one: each of
+    /// several has its share of the clusters.
     fn with_a_replica(&self, id: &ObjectId, mut body: Value) -> Value {
         let live = self.observed.objects.get(id);
         let none = live.is_some_and(|live| live.number("/spec/replicas") == 0);
         if is_workload(id.kind) && none && body.pointer("/spec/replicas").is_none() {
-            body["spec"]["replicas"] = json!(1);
+            let whole = self.install.whole(id).unwrap_or_default();
+            let known = whole.pointer("/spec/replicas").and_then(Value::as_i64);
+            body["spec"]["replicas"] = json!(known.filter(|n| *n > 0).unwrap_or(1));
         }
         body
     }
@@ -282,6 +302,10 @@ impl Hands<'_> {
 
     /// The whole spec as wanted: apply cannot remove what other managers added.
     async fn replace(&self, id: &ObjectId) -> Result<Outcome> {
+        if id.kind == Kind::ServiceAccount {
+            let none = json!({"automountServiceAccountToken": null});
+            return self.merge(id, &none, MANAGER).await;
+        }
         let body = self
             .install
             .whole(id)

@@ -110,14 +110,8 @@ impl Answer {
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    Some(Duration::from_secs(u64::min(seconds, 900)))
+    let asked = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    clock::retry_after(asked, clock::now())
 }
 
 /// The hub, and as which cluster it is called.
@@ -317,6 +311,14 @@ mod tests {
             answer(String::new()).refusal(),
             "hub answered 404 Not Found"
         );
+    }
+
+    /// What stands before the hub may write a date; this one is long over.
+    #[test]
+    fn a_wait_may_be_asked_for_by_a_date() {
+        let over = http::HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT");
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, over)]);
+        assert_eq!(retry_after(&headers), Some(Duration::ZERO));
     }
 
     /// The agent takes itself away then.

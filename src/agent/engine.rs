@@ -10,6 +10,7 @@ use crate::clock;
 use crate::manifests::{self, EngineNamespaces};
 use crate::wire::api::{self, EngineKind};
 
+pub mod alone;
 pub mod argocd;
 pub mod compare;
 pub mod domain;

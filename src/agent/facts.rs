@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -14,13 +14,14 @@ use tracing::debug;
 
 use crate::agent::Desired;
 use crate::agent::engine::argocd::{self, signers};
+use crate::agent::engine::flux;
 use crate::lifetime::hearts::Heart;
 use crate::manifests;
 use crate::wire::api::{EngineKind, Via};
 use crate::wire::id::Digest;
 use crate::wire::report::{
     BUNDLES_IN_FORCE, ENGINE_IN_FORCE, Facts, GIT_IN_FORCE, PATHS_IN_FORCE, REPLACES_ENGINES,
-    VERIFIES,
+    VERIFIES, VERIFIES_SSH,
 };
 
 const EVERY: Duration = Duration::from_mins(1);
@@ -61,6 +62,8 @@ pub struct Setup {
     pub namespace: String,
     /// Whether its version can verify who signed a commit.
     pub verifies: bool,
+    /// Whether also with SSH keys.
+    pub verifies_ssh: bool,
 }
 
 impl Setup {
@@ -82,6 +85,7 @@ impl Setup {
             git: desired.assignment.catalog.via,
             namespace: install.bundle.namespace.clone(),
             verifies: engine != EngineKind::Argocd || signers::knows(&install.bundle),
+            verifies_ssh: engine == EngineKind::Flux && flux::verifies_ssh(&install.bundle),
         }
     }
 }
@@ -117,8 +121,11 @@ pub fn summarize(sources: &Sources) -> Facts {
         git,
         namespace: _,
         verifies,
+        verifies_ssh,
     }) = &sources.setup
     {
+        let ssh = verifies_ssh.then(|| "true".to_owned());
+        set(VERIFIES_SSH, ssh.unwrap_or_default());
         if *verifies && sources.unverified == Some(false) {
             set(VERIFIES, "true".to_owned());
         }
@@ -215,14 +222,16 @@ fn clip(value: &str) -> String {
 
 /// Reads all sources; one that fails leaves its facts out.
 pub async fn collect(kube: &kube::Client, namespace: &str, setup: Option<Setup>) -> Facts {
-    let (version, incarnation, nodes, openshift, owner, unverified) = tokio::join!(
+    let (version, incarnation, nodes, openshift, owner, unverified, ssh) = tokio::join!(
         kube.apiserver_version(),
         incarnation(kube),
         nodes(kube),
         openshift(kube),
         owner(kube, namespace),
         unverified(kube, setup.as_ref()),
+        reads_ssh(kube, setup.as_ref()),
     );
+    let ssh = found("verification with SSH keys", ssh).unwrap_or_default();
     summarize(&Sources {
         version: found("version", version.map_err(Into::into))
             .map(|v| (v.git_version, v.minor, v.platform)),
@@ -231,7 +240,10 @@ pub async fn collect(kube: &kube::Client, namespace: &str, setup: Option<Setup>)
         openshift: found("openshift", openshift).flatten(),
         owner: found("owner", owner).unwrap_or_default(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        setup,
+        setup: setup.map(|setup| Setup {
+            verifies_ssh: ssh,
+            ..setup
+        }),
         unverified: found("verification", unverified),
     })
 }
@@ -320,6 +332,19 @@ async fn unverified(kube: &kube::Client, setup: Option<&Setup>) -> Result<bool> 
     let live = live.with_context(|| format!("read StatefulSet {name}"))?;
     let live = serde_json::to_value(live).context("read its environment")?;
     Ok(signers::is_off(&live))
+}
+
+/// Whether the source-controller that is there verifies with SSH keys, as its bundle's does: Git may have brought another version.
+async fn reads_ssh(kube: &kube::Client, setup: Option<&Setup>) -> Result<bool> {
+    let Some(setup) = setup.filter(|setup| setup.verifies_ssh) else {
+        return Ok(false);
+    };
+    let [(_, name), _] = flux::TRAITS.controllers;
+    let api = Api::<Deployment>::namespaced(kube.clone(), &setup.namespace);
+    let live = api.get_opt(name).await;
+    let live = live.with_context(|| format!("read Deployment {name}"))?;
+    let live = serde_json::to_value(live).context("read its image")?;
+    Ok(flux::reads_ssh(&live))
 }
 
 async fn owner(kube: &kube::Client, namespace: &str) -> Result<BTreeMap<String, String>> {

@@ -72,8 +72,6 @@ const AHEAD: usize = 24 << 20;
 /// Streams that wait to be served. Requests that waited for the line come all at once, and one message opens thousands: none is
 /// refused for its company while there is room to serve it.
 pub const INCOMING: usize = STREAMS;
-/// How long a stream waits for the state of the line that it came on.
-const ANNOUNCED: Duration = Duration::from_secs(2);
 /// What exchanges have to notice that their line ended.
 const LAST: Duration = Duration::from_secs(1);
 /// How old a line is at least that is given up because of its clock.
@@ -168,7 +166,7 @@ async fn call<T>(heart: &Heart, call: impl Future<Output = kube::Result<T>>) -> 
 pub async fn streams(
     shared: Arc<Shared>,
     mut incoming: mpsc::Receiver<Incoming>,
-    mut link: watch::Receiver<LinkState>,
+    link: watch::Receiver<LinkState>,
     stop: CancellationToken,
 ) -> Result<()> {
     // The last that a handshake said: streams of a line that drains need them too.
@@ -192,11 +190,7 @@ pub async fn streams(
                 None => break,
             },
         };
-        if keyset.is_empty() {
-            // The first stream may be here before the news of its line.
-            let up = link.wait_for(|state| matches!(state, LinkState::Up { .. }));
-            drop(tokio::time::timeout(ANNOUNCED, up).await);
-        }
+        // The link tells of a line before it brings streams.
         if let LinkState::Up { keyset: said, .. } = &*link.borrow() {
             keyset.clone_from(said);
         }

@@ -281,7 +281,10 @@ enum Kept {
         ended: Ended,
         healthy: bool,
     },
-    Draining(Goaway),
+    Draining {
+        goaway: Goaway,
+        healthy: bool,
+    },
     /// It works, but something on the way will end it soon.
     Aged,
     /// The identity key that it was dialled with is not the present one any more.
@@ -310,7 +313,7 @@ async fn keep(line: &Line, ages: &mut Ages, stop: &CancellationToken) -> Kept {
             }
             Kept::Ended { ended, healthy: age >= HEALTHY }
         }
-        goaway = line.draining() => Kept::Draining(goaway),
+        goaway = line.draining() => Kept::Draining { goaway, healthy: since.elapsed() >= HEALTHY },
         () = at_age => Kept::Aged,
         () = stop.cancelled() => Kept::Stopped,
     }
@@ -325,9 +328,10 @@ fn next(kept: Kept, attempt: u32, state: &watch::Sender<LinkState>) -> (Duration
             let wait = wait::after_end(&ended, attempt, clock::unit());
             (wait, attempt.saturating_add(1))
         }
-        Kept::Draining(goaway) => {
+        Kept::Draining { goaway, healthy } => {
             info!(code = %goaway.code, text = goaway.text, "the hub drains the line");
-            (wait::after_goaway(&goaway, clock::unit()), 0)
+            let attempt = if healthy { 0 } else { attempt };
+            wait::after_goaway(&goaway, attempt, clock::unit())
         }
         Kept::Aged => {
             info!("the line is renewed before something on the way ends it");

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use tracing::info;
 
 use super::calls::{AtMost as _, CALL, Refused};
-use super::engine::compare::merged;
+use super::engine::compare::{bounds, merged};
 use super::engine::{
     GIT_OWNER, GIT_OWNER_NAMESPACE, GUARD, Install, MANAGER, TRACKING, fields, is_git_owned,
     keeps_additions, place,
@@ -275,6 +275,9 @@ fn as_set(live: &DynamicObject) -> Result<Value> {
     let sets: Vec<&Value> = sets.iter().collect();
     let whole = serde_json::to_value(live).context("read the object")?;
     let mut owned = fields::owned(&whole, &sets);
+    if let Some(bounds) = bounds(&owned, &whole) {
+        owned = merged(&owned, &bounds);
+    }
     let said = live.metadata.annotations.as_ref();
     if said.is_some_and(|said| said.contains_key(HELD)) {
         without_hold(&mut owned);
@@ -285,7 +288,7 @@ fn as_set(live: &DynamicObject) -> Result<Value> {
     Ok(owned)
 }
 
-/// What managers other than the agent set on an object, beyond what the agent itself wants of it.
+/// What managers other than the agent, or admission, set on an object, beyond what the agent itself wants of it.
 fn by_others(live: &DynamicObject, ours: &Value) -> Result<Option<Value>> {
     let entries = live.metadata.managed_fields.iter().flatten();
     let others = entries.filter(|e| {
@@ -293,15 +296,17 @@ fn by_others(live: &DynamicObject, ours: &Value) -> Result<Option<Value>> {
         let manager = e.manager.as_deref().unwrap_or_default();
         e.subresource.as_deref().unwrap_or_default().is_empty() && !agent.contains(&manager)
     });
-    let sets: Vec<&Value> = others
+    // Without any set all would be theirs.
+    let none = json!({"f:kind": {}});
+    let sets = others
         .filter_map(|e| e.fields_v1.as_ref().map(|f| &f.0))
-        .filter(|set| set.as_object().is_some_and(|set| !set.is_empty()))
-        .collect();
-    if sets.is_empty() {
-        return Ok(None);
-    }
+        .filter(|set| set.as_object().is_some_and(|set| !set.is_empty()));
+    let sets: Vec<&Value> = sets.chain([&none]).collect();
     let whole = serde_json::to_value(live).context("read the object")?;
     let mut part = fields::owned(&whole, &sets);
+    if let Some(bounds) = bounds(&merged(ours, &part), &whole) {
+        part = merged(&part, &bounds);
+    }
     without_mark(&mut part);
     let said = part.pointer_mut("/metadata/annotations");
     if let Some(said) = said.and_then(Value::as_object_mut) {

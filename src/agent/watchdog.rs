@@ -44,8 +44,10 @@ mod settled;
 mod silences;
 mod stamp;
 mod status;
+mod stopped;
 mod tell;
 mod unkept;
+mod versions;
 
 use after::{After, Next};
 use attend::Guard;

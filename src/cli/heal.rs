@@ -89,6 +89,8 @@ pub(super) struct CloseArgs {
 
 /// How far back `heal show` and `heal close` look for a part of an id.
 const HISTORY: usize = 5_000;
+/// Of what the cluster said to a write: an admission policy names itself first, and its reason last.
+const MAX_REFUSAL: usize = 400;
 
 const COLUMNS: [Column<ToldHeal>; 14] = [
     Column::new("ID", |h, _| short_id(&h.heal.id)),
@@ -227,10 +229,26 @@ pub(super) fn seconds(millis: Option<u64>) -> String {
 /// What a person should do next.
 pub(super) fn next(heal: &ToldHealRecord) -> String {
     match heal.next.as_str() {
-        "" if heal.result == HealResult::Open => "it is being mended".to_owned(),
+        "" if heal.result == HealResult::Open => {
+            refused(heal).unwrap_or_else(|| "it is being mended".to_owned())
+        }
         "" => "nothing".to_owned(),
         next => next.to_owned(),
     }
+}
+
+/// What the cluster said to the last write, where it did not take it: an admission policy that forbids it stays until somebody acts.
+fn refused(heal: &ToldHealRecord) -> Option<String> {
+    let step = heal.steps.last()?;
+    // Of other steps the outcome is no error alone: a commit that came, for one.
+    let writes = matches!(
+        step.action.as_str(),
+        "create" | "apply" | "recreate" | "restart"
+    );
+    (writes && step.outcome != "ok").then(|| {
+        let why = output::short(&step.outcome, MAX_REFUSAL);
+        format!("{} did not work, and is tried again: {why}", step.action)
+    })
 }
 
 /// Asks what keeps those from being mended that are said to be. A cluster that cannot be asked for says nothing of that.

@@ -48,8 +48,9 @@ Examples:
   linesman hub --url https://hub.example.org --tls-cert tls.crt --tls-key tls.key --agent-image …
 
 The first start makes a CA, the signing keys, the catalog and an admin token in the data directory, and prints
-how to log in. Clusters need to reach --url and --git-url; nothing needs to reach a cluster. It needs 'git' on
-the PATH. SIGTERM ends it: running requests get --drain to finish, or until a second SIGTERM.";
+how to log in. Clusters need to reach --url and --git-url; nothing needs to reach a cluster. It needs 'git' in
+/usr/bin, /usr/local/bin or /bin. SIGTERM ends it: running requests get --drain to finish, or until a second
+SIGTERM.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]

@@ -50,6 +50,13 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
     let denied = line.denied.iter();
     let denied: Vec<String> = denied.map(|(rule, n)| format!("{n} {rule}")).collect();
     let micros = line.rtt_micros;
+    // Of a line at another replica than the one that answers nothing is counted, the kinds of streams neither.
+    let elsewhere = line.up && line.streams.is_empty();
+    let hub = if elsewhere {
+        format!("{}, which alone counts what it carries", line.replica)
+    } else {
+        line.replica.clone()
+    };
     let class = |told: fn(&LineClass) -> Option<String>| {
         let classes = ["sparse", "bulk", "background"].into_iter();
         let told =
@@ -63,7 +70,7 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
         None,
         [
             ("line", format!("{state}{}", since.unwrap_or_default())),
-            ("hub", line.replica.clone()),
+            ("hub", hub),
             ("epoch", line.epoch.to_string()),
             ("from", line.remote.clone().unwrap_or_default()),
             ("agent", line.instance.clone().unwrap_or_default()),
@@ -78,20 +85,29 @@ fn describe(line: &LineDetail, now: OffsetDateTime) -> String {
                 micros.map(|m| format!("{m} µs")).unwrap_or_default(),
             ),
             ("streams", streams.join(", ")),
-            ("opened", line.opened.to_string()),
-            ("bytes sent", line.sent.to_string()),
+            ("opened", counted(line.opened, elsewhere)),
+            ("bytes sent", counted(line.sent, elsewhere)),
             ("sent by class", sent),
             ("waited for a turn", queued),
-            ("bytes received", line.received.to_string()),
+            ("bytes received", counted(line.received, elsewhere)),
             ("received by class", received),
-            ("bytes unread", line.unread.to_string()),
-            ("credit stalls", line.credit_stalls.to_string()),
+            ("bytes unread", counted(line.unread, elsewhere)),
+            ("credit stalls", counted(line.credit_stalls, elsewhere)),
             ("parked requests", line.parked.to_string()),
             ("refused requests", denied.join(", ")),
             ("last ended", line.last_cause.clone().unwrap_or_default()),
         ]
         .map(|(key, value)| vec![key.to_owned(), value]),
     )
+}
+
+/// Zeros of a line elsewhere would say that nothing goes through it.
+fn counted(n: u64, elsewhere: bool) -> String {
+    if elsewhere {
+        String::new()
+    } else {
+        n.to_string()
+    }
 }
 
 #[cfg(test)]
@@ -215,5 +231,27 @@ mod tests {
             ]
         );
         assert_eq!(never.len(), 19);
+    }
+
+    #[test]
+    fn what_only_another_replica_counts_is_not_told_as_nothing() {
+        let line = LineDetail {
+            up: true,
+            replica: "hub-2".to_owned(),
+            since: Some("2026-01-01T00:00:00Z".to_owned()),
+            ..LineDetail::default()
+        };
+        let told = told(&line);
+        let known = told.iter().filter(|(_, value)| value != "-");
+        let known: Vec<(&str, &str)> = known.map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(
+            known,
+            [
+                ("line", "up for 90s"),
+                ("hub", "hub-2, which alone counts what it carries"),
+                ("epoch", "0"),
+                ("parked requests", "0"),
+            ]
+        );
     }
 }

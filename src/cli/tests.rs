@@ -233,7 +233,7 @@ A flag that may come from a variable names it (`Or LINESMAN_…`). The flag coun
 | `KUBECONFIG` | `kubeconfig --merge` writes into the first file that it names, else into `~/.kube/config`; an agent outside a cluster reaches that by it |
 | `BROWSER`, `DISPLAY`, `WAYLAND_DISPLAY` | which program `login` opens the browser with, and whether one can come up here |
 | `NO_COLOR` | no colours on a terminal |
-| `PATH` | where `git` is; `kubeconfig` names the program by its full path where it is not found there |
+| `PATH` | where `git` is for `catalog clone` (the hub looks in `/usr/local/bin`, `/usr/bin` and `/bin`); `kubeconfig` names the program by its full path where it is not found there |
 ";
 
 fn reference(root: &clap::Command) -> String {

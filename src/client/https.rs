@@ -6,6 +6,7 @@ use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH, RETRY_AFTER};
 
 use super::{Error, diagnose, proxy};
+use crate::clock;
 use crate::secret::Secret;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,6 +81,6 @@ pub(super) fn whatever(mut headers: HeaderMap) -> HeaderMap {
 }
 
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    let asked = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    clock::retry_after(asked, clock::now())
 }

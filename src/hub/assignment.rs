@@ -79,7 +79,7 @@ fn policy(hub: &Hub, cluster: &Cluster) -> Policy {
 }
 
 /// Whose signature each engine is to want. Older agents do not set up Argo CD's verification, and put no Argo CD in
-/// Flux' place then.
+/// Flux' place then; SSH keys they leave out.
 async fn signers(hub: &Hub) -> Result<Vec<SignerRef>, StoreError> {
     let all = hub.store.signers().await?;
     let told = |s: Signer| SignerRef {

@@ -197,7 +197,7 @@ impl Case {
         };
         let opened = in_time(&self.hub, self.hub.audit.open(entry))
             .await?
-            .map_err(|_| refusal::unrecorded())?;
+            .map_err(|_| refusal::unrecorded(self.hub.store.place()))?;
         debug!(request = self.id, trace = %self.trace.id(), "let through");
         let mut running = Running {
             opened,
@@ -381,7 +381,7 @@ impl Case {
         }
         Refusal {
             close: refusal.close,
-            ..refusal::unrecorded()
+            ..refusal::unrecorded(self.hub.store.place())
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::githost::embedded::{self, GitAccess, GitServer, Push, RefusedPush, Right};
+use super::githost::embedded::{self, GitAccess, GitServer, Push, Pusher, Right};
 use super::store::{KeyKind, UserRow};
 use super::{Hub, HubConfig, Listeners, api, audit, auth, directory, notify, peers, replica};
 use crate::clock;
@@ -295,7 +295,7 @@ async fn git_access(hub: &Hub, key: Public) -> Right<GitAccess> {
 
 /// Pushes with keys that may not, on record: each key's are counted, for its holder can go on for ever.
 fn refused_pushes(hub: Arc<Hub>) -> embedded::Refuse {
-    Arc::new(move |push: RefusedPush| {
+    Arc::new(move |push: Pusher| {
         let hub = hub.clone();
         Box::pin(async move {
             let cluster = push.who.strip_prefix(OF_CLUSTER);
@@ -327,7 +327,7 @@ async fn tell(
 ) -> Result<()> {
     while let Some(push) = pushes.recv().await {
         hub.metrics.pushed();
-        tracing::info!(who = push.who, head = push.new, "push to the catalog");
+        tracing::info!(who = push.by.who, head = push.new, "push to the catalog");
         let order = Order::CatalogHead {
             revision: push.new.clone(),
         };
@@ -341,9 +341,11 @@ async fn tell(
             None => hub.orders.send_all(&order),
         }
         let entry = audit::Entry {
-            actor: format!("user:{}", push.who),
+            actor: format!("user:{}", push.by.who),
             action: "catalog.push".to_owned(),
             target: format!("{} {}", push.branch, push.new),
+            reason: Some(format!("with the key {}", push.by.key.fingerprint())),
+            remote: push.by.peer.to_string(),
             ..audit::Entry::default()
         };
         if hub.audit.event(entry).await.is_err() {

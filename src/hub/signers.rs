@@ -4,9 +4,11 @@
 //! stays applied. The hub itself has no such key, so that what it commits is proposed on a branch.
 
 pub mod openpgp;
+pub mod ssh;
 
 use time::OffsetDateTime;
 
+use crate::wire::api::EngineKind;
 use openpgp::Key;
 
 /// Bytes of one key's armor, and of all: they are part of every assignment.
@@ -17,10 +19,25 @@ const MAX_SIGNERS: usize = 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signer {
     pub key: Key,
-    /// The armored public key, as it was given.
+    /// The public key as it was given, armor or a line of OpenSSH's.
     pub text: String,
     pub added_by: String,
     pub added_at: OffsetDateTime,
+}
+
+impl Signer {
+    pub fn is_ssh(&self) -> bool {
+        self.key.fingerprint.starts_with(ssh::PRINT)
+    }
+}
+
+/// Reads one public key, of either kind.
+pub fn key(text: &str) -> Result<Key, Refusal> {
+    if ssh::is_meant(text) {
+        Ok(ssh::public_key(text)?)
+    } else {
+        Ok(openpgp::public_key(text)?)
+    }
 }
 
 /// The branch's head.
@@ -35,6 +52,8 @@ pub struct Head {
 pub enum Refusal {
     #[error("the key was not taken: {0}")]
     Key(#[from] openpgp::Error),
+    #[error("the key was not taken: {0}")]
+    Ssh(#[from] ssh::Error),
     #[error("the key has more than {MAX_KEY} bytes, or all have more than {MAX_ALL}")]
     Large,
     #[error("there are {MAX_SIGNERS} keys already")]
@@ -44,13 +63,25 @@ pub enum Refusal {
     /// What clusters would do with the head there is now.
     #[error("{0}: with this change every cluster would refuse it")]
     Head(String),
+    /// Which clusters they are.
+    #[error(
+        "these clusters do not verify with SSH keys, and would refuse what only such a key signed: {0}"
+    )]
+    Unread(String),
+    #[error("the catalog has signers with SSH keys, and Argo CD verifies with OpenPGP keys alone")]
+    Argocd,
 }
 
 impl Refusal {
     /// What to do.
     pub fn next(&self) -> &'static str {
         match self {
-            Self::Key(_) => "export one public key: gpg --armor --export FINGERPRINT",
+            Self::Key(_) => {
+                "export one public key: gpg --armor --export FINGERPRINT; or give the line of an SSH one, such as ~/.ssh/id_ed25519.pub"
+            }
+            Self::Ssh(_) => {
+                "give the line of one public key that ssh-keygen wrote, such as ~/.ssh/id_ed25519.pub"
+            }
             Self::Large => {
                 "export it without others' certifications: gpg --armor --export-options export-minimal --export FINGERPRINT"
             }
@@ -58,6 +89,11 @@ impl Refusal {
             Self::Unknown(_) => "see: linesman catalog signer list",
             Self::Head(_) => {
                 "push a commit signed by one of the keys first (git commit -S), or use --force: clusters keep what they have until then"
+            }
+            Self::Argocd => "take Flux, or remove the SSH keys first: linesman catalog signer list",
+            Self::Unread(_) => {
+                "give them Flux 2.9 or later and an agent of this version (linesman cluster upgrade; Argo CD reads OpenPGP alone), take an \
+                 OpenPGP key, or use --force: they keep what they have until an OpenPGP key signs"
             }
         }
     }
@@ -103,10 +139,34 @@ pub fn remove(
     Ok(after)
 }
 
+/// Whether a change leaves clusters behind that verify with OpenPGP keys alone: by one more key that they do not know, or by none left
+/// that they know.
+pub fn is_read(before: &[Signer], after: &[Signer], unread: &[String]) -> Result<(), Refusal> {
+    let ssh = |all: &[Signer]| all.iter().filter(|s| s.is_ssh()).count();
+    let (had, has) = (ssh(before), ssh(after));
+    let alone = has > 0 && has == after.len() && had < before.len();
+    if unread.is_empty() || has <= had && !alone {
+        return Ok(());
+    }
+    Err(Refusal::Unread(unread.join(", ")))
+}
+
+/// Whether an engine that comes new could follow what these sign.
+pub fn suit(signers: &[Signer], engine: EngineKind) -> Result<(), Refusal> {
+    if engine == EngineKind::Argocd && signers.iter().any(Signer::is_ssh) {
+        return Err(Refusal::Argocd);
+    }
+    Ok(())
+}
+
 /// Whose key the head says it was signed with: that is not verified here.
 pub fn signed_by<'a>(signers: &'a [Signer], head: &Head) -> Option<&'a Signer> {
-    let issuer = openpgp::issuer(head.signature.as_deref()?)?;
+    let issuer = issuer(head.signature.as_deref()?)?;
     signers.iter().find(|s| s.key.made(&issuer))
+}
+
+fn issuer(signature: &str) -> Option<String> {
+    openpgp::issuer(signature).or_else(|| ssh::issuer(signature))
 }
 
 fn accepted(after: &[Signer], head: Option<&Head>, force: bool) -> Result<(), Refusal> {
@@ -117,9 +177,11 @@ fn accepted(after: &[Signer], head: Option<&Head>, force: bool) -> Result<(), Re
         return Ok(());
     }
     let short: String = head.commit.chars().take(10).collect();
-    let text = match head.signature.as_deref().map(openpgp::issuer) {
+    let text = match head.signature.as_deref().map(issuer) {
         None => format!("the catalog's head {short} is not signed"),
-        Some(None) => format!("the catalog's head {short} has no OpenPGP signature"),
+        Some(None) => {
+            format!("the catalog's head {short} has no OpenPGP or SSH signature")
+        }
         Some(Some(by)) => format!("the catalog's head {short} is signed by {by}, no key of these"),
     };
     Err(Refusal::Head(text))

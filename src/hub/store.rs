@@ -255,6 +255,8 @@ contract! {
     live_admin_tokens(&self, now: OffsetDateTime) -> u32;
     /// All users who are not disabled.
     users(&self) -> Vec<UserRow>;
+    /// Those of these ids, whether they are disabled or not.
+    users_of(&self, ids: &[String]) -> Vec<UserRow>;
     /// What [`Self::arrive`] would make of them now; nothing is changed.
     would_arrive(&self, arrival: Arrival, now: OffsetDateTime) -> Known;
     /// Takes in whom a provider vouches for: a new user, or changes of one who is known by the subject.

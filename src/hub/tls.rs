@@ -112,7 +112,7 @@ impl Served {
                 own(data, names, now)
             }
             TlsSource::Files { cert, key, ca } => Ok(Self {
-                leaf: files(cert, key).context("use --tls-cert and --tls-key")?,
+                leaf: given(cert, key)?,
                 ca: trusted(data, ca.as_deref())?,
                 ends: None,
             }),
@@ -292,6 +292,18 @@ fn own_ca(data: &Path, now: OffsetDateTime) -> Result<(String, Issuer<'static, K
     }
 }
 
+/// What others make for the hub.
+fn given(cert: &Path, key: &Path) -> Result<Leaf> {
+    files(cert, key).map_err(|error| {
+        let next = "give the certificate in PEM, those that issued it behind it, and the private key that it was made for";
+        let why = CannotStart {
+            what: format!("--tls-cert and --tls-key cannot be used: {error:#}"),
+            next: next.to_owned(),
+        };
+        why.into()
+    })
+}
+
 fn files(cert: &Path, key: &Path) -> Result<Leaf> {
     let chain: Vec<_> = CertificateDer::pem_file_iter(cert)
         .with_context(|| format!("read {}", cert.display()))?
@@ -306,13 +318,13 @@ fn files(cert: &Path, key: &Path) -> Result<Leaf> {
     let signing = rustls::crypto::aws_lc_rs::sign::any_supported_type(&private)
         .with_context(|| format!("use the key in {}", key.display()))?;
     let certified = CertifiedKey::new(chain, signing);
-    certified.keys_match().with_context(|| {
-        format!(
+    if certified.keys_match().is_err() {
+        bail!(
             "{} and {} do not belong together",
             cert.display(),
             key.display()
-        )
-    })?;
+        );
+    }
     Ok(Leaf {
         key: Arc::new(certified),
         not_before,

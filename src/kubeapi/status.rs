@@ -171,6 +171,7 @@ fn status_reason(code: StatusCode) -> &'static str {
         StatusCode::UNAUTHORIZED => "Unauthorized",
         StatusCode::FORBIDDEN => "Forbidden",
         StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
         StatusCode::INTERNAL_SERVER_ERROR => "InternalError",
         StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
@@ -205,6 +206,16 @@ mod tests {
         assert_eq!(body["details"]["causes"][0]["field"], "line");
         assert_eq!(body["details"]["causes"][0]["reason"], "Offline");
         assert_eq!(body["code"], 503);
+    }
+
+    /// L11
+    #[test]
+    fn a_method_that_is_not_passed_on_has_kubernetes_reason() {
+        let what = "the method is not passed on";
+        let refusal = Refusal::new(Hop::Hub, StatusCode::METHOD_NOT_ALLOWED, "Method", what);
+        let body: serde_json::Value = serde_json::from_str(&refusal.status("r1")).unwrap();
+        assert_eq!(body["reason"], "MethodNotAllowed");
+        assert_eq!(body["code"], 405);
     }
 
     /// L50: no label is what a peer wrote.

@@ -7,9 +7,10 @@ use std::net::IpAddr;
 
 use super::proxy::unbracketed;
 
-/// The rules of a list, which commas or blanks part.
+/// The rules of a list, which commas or white space part: in YAML a long one stands on several lines.
 pub fn rules(list: &str) -> impl Iterator<Item = &str> {
-    list.split([',', ' ']).filter(|rule| !rule.is_empty())
+    list.split(|c: char| c == ',' || c.is_whitespace())
+        .filter(|rule| !rule.is_empty())
 }
 
 /// Whether one of the rules names this host: `*`, a name (with what lies below it), an address, or a network; names and addresses
@@ -130,6 +131,19 @@ mod tests {
         ("10.0.0.0/33", "10.1.2.3", 443, false),
         ("10.0.0.0/8", "hub.corp.example", 443, false),
     ];
+
+    #[test]
+    fn a_list_may_be_written_on_several_lines() {
+        for list in [
+            "a.example,10.0.0.0/8,.svc",
+            " a.example, 10.0.0.0/8 .svc,",
+            "a.example,\n10.0.0.0/8,\n.svc\n",
+            "a.example\r\n10.0.0.0/8\t.svc",
+        ] {
+            let read: Vec<&str> = rules(list).collect();
+            assert_eq!(read, ["a.example", "10.0.0.0/8", ".svc"], "{list:?}");
+        }
+    }
 
     /// L12
     #[test]

@@ -95,4 +95,6 @@ fn what_an_error_ends_with_is_not_said_again_as_its_cause() {
     let cause = std::fmt::Error;
     let expected = format!("begin: read it: {cause}");
     assert_eq!(chain_of(&Begin(Twice(cause))), expected);
+    let any = anyhow::Error::new(Begin(Twice(cause)));
+    assert_eq!(chain_of_any(&any), expected);
 }

@@ -165,6 +165,9 @@ pub const REPLACES_ENGINES: &str = "agent.replaces-engines";
 /// A fact: the agent has each engine verify who signed the catalog's head, and the one in force can, and was not told to leave that.
 pub const VERIFIES: &str = "engine.verifies";
 
+/// A fact: the engine that is in force verifies signatures of SSH keys, too.
+pub const VERIFIES_SSH: &str = "engine.verifies-ssh";
+
 /// A fact: the engine that is in force, while another one may be wished.
 pub const ENGINE_IN_FORCE: &str = "engine.in-force";
 

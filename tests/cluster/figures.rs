@@ -16,11 +16,13 @@ mod written;
 
 /// What a healthy agent writes: its Lease, the questions to the engine's roots, and what changes nothing: tokens for its line,
 /// and which rights it has.
-const WRITES: [&str; 7] = [
+const WRITES: [&str; 8] = [
     "leases",
     "gitrepositories",
     "kustomizations",
     "applications",
+    // The agent's own set, by which it asks their controller.
+    "applicationsets",
     "serviceaccounts/token",
     "selfsubjectrulesreviews",
     "selfsubjectaccessreviews",

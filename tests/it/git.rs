@@ -6,7 +6,7 @@ mod limits;
 mod probe;
 
 use linesman::hub::git::{self, Author, BRANCH, Change, Files, Others};
-use linesman::hub::githost::embedded::Push;
+use linesman::hub::githost::embedded::{Push, Pusher};
 
 use host::{Host, Who};
 
@@ -48,8 +48,14 @@ async fn a_users_push_lands_and_is_reported_with_its_paths() {
         .await
         .ok();
     let head = git::head(&host.repo(), BRANCH).await.unwrap().unwrap();
+    let push = host.pushed().await;
+    assert!(push.by.peer.ip().is_loopback(), "{push:?}");
     let expected = Push {
-        who: "alice".to_owned(),
+        by: Pusher {
+            who: "alice".to_owned(),
+            key: Who::User.key().public(),
+            peer: push.by.peer,
+        },
         branch: "main".to_owned(),
         old: before,
         new: head,
@@ -59,7 +65,7 @@ async fn a_users_push_lands_and_is_reported_with_its_paths() {
         ],
         truncated: false,
     };
-    assert_eq!(host.pushed().await, expected);
+    assert_eq!(push, expected);
     host.end().await;
 }
 

@@ -378,6 +378,26 @@ async fn a_frozen_line_is_left_for_the_next_one() {
     world.end().await;
 }
 
+/// A hub that gives each line up as soon as it has let it in is not dialled as fast as it does so.
+#[tokio::test]
+async fn a_line_that_the_hub_gives_up_is_dialled_again_after_a_pause() {
+    let world = World::new().await;
+    let mut agent = world.agent();
+    agent.up().await;
+    let _echo = echo(agent.incoming);
+    for epoch in 1..=2 {
+        let line = world.line(epoch).await;
+        // Where nothing runs, the end may be read along with the reason, and is a loss by itself.
+        let _running = open(&line).await;
+        let given_up = Instant::now();
+        line.goaway(Code::Unavailable, Duration::ZERO, PATIENCE, "ill");
+        world.line(epoch + 1).await;
+        let took = given_up.elapsed();
+        assert!(took >= Duration::from_millis(500), "{took:?}");
+    }
+    world.end().await;
+}
+
 #[tokio::test]
 async fn nobody_waits_for_a_cluster_that_never_came() {
     let world = World::new().await;

@@ -9,13 +9,14 @@ const [modules, text] = process.argv.slice(2);
 const asked = JSON.parse(text);
 const { default: Provider } = await import(pathToFileURL(`${modules}/oidc-provider/lib/index.js`));
 
-const state = { login: 'ada', accounts: {}, counts: {}, away: [] };
+const state = { login: 'ada', accounts: {}, counts: {}, away: [], gather: null };
 const routes = {
   '/control/account': ({ id, claims }) => { state.accounts[id] = claims ?? undefined; },
   '/control/login': ({ id }) => { state.login = id; },
   '/control/keys': () => { provider = make(); },
   '/control/counts': () => state.counts,
   '/control/away': ({ paths }) => { state.away = paths; },
+  '/control/gather': ({ path, count }) => { state.gather = { path, count, waiting: [] }; },
 };
 
 const server = createServer(async (req, res) => {
@@ -32,6 +33,7 @@ const server = createServer(async (req, res) => {
       res.statusCode = 503;
       return res.end();
     }
+    if (state.gather?.path === path) await gathered(state.gather, res);
     if (path.startsWith('/interaction/')) return await interact(req, res);
     return provider.callback()(req, res);
   } catch (error) {
@@ -39,6 +41,17 @@ const server = createServer(async (req, res) => {
     return res.end(String(error?.stack ?? error));
   }
 });
+
+// Waits until so many wait at once; who hangs up does not count.
+function gathered(gather, res) {
+  return new Promise((go) => {
+    gather.waiting.push(go);
+    res.on('close', () => { gather.waiting = gather.waiting.filter((other) => other !== go); });
+    if (gather.waiting.length < gather.count) return;
+    state.gather = null;
+    for (const each of gather.waiting) each();
+  });
+}
 
 // Stands in for the person: logs in as whom the test says, and consents.
 async function interact(req, res) {

@@ -3,6 +3,7 @@
 use kube::core::Status;
 use serde_json::{Value, json};
 
+use crate::agent::calls::Refused;
 use crate::agent::plan::Object;
 use crate::bundle::Kind;
 
@@ -69,6 +70,12 @@ pub(super) fn replaceable(kind: Kind) -> bool {
         | Kind::ValidatingAdmissionPolicy
         | Kind::ValidatingAdmissionPolicyBinding => false,
     }
+}
+
+/// Whether a patch of such an object failed because nobody may change it.
+pub(super) fn is_fixed(kind: Kind, error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<Refused>();
+    matches!(refused, Some(Refused::Status(status)) if immutable(kind, status))
 }
 
 pub(super) fn immutable(kind: Kind, status: &Status) -> bool {

@@ -11,9 +11,12 @@ use crate::agent::engine::argocd::{PROBED_FROM, canary};
 use crate::agent::plan::{self, Object};
 use crate::wire::api::EngineKind;
 
+mod alone;
 mod inventory;
 mod recreate;
 mod release;
+mod replicas;
+mod withdrawn;
 
 #[test]
 fn a_spec_is_replaced_as_a_whole_and_that_of_fluxs_roots_field_by_field() {
@@ -79,6 +82,23 @@ async fn a_spec_is_replaced_where_the_object_is() {
         assert_eq!(calls, [(Method::PATCH, patch)]);
         assert_eq!(done.outcome, Outcome::Done, "{place}");
     }
+}
+
+/// An account has no spec: of what others wrote there it is that it gives no tokens.
+#[tokio::test]
+async fn an_account_gives_tokens_again() {
+    let name = "source-controller";
+    let step = Step {
+        action: Action::Replace,
+        target: ObjectId::new(Kind::ServiceAccount, "flux-system", name),
+        cause: None,
+    };
+    let made = json!({"metadata": {"name": name, "resourceVersion": "9"}});
+    let answer = move |_: &Method| (200, made.clone());
+    let (calls, outcome) = sent(&step, &Observed::default(), answer).await;
+    let none = json!({"automountServiceAccountToken": null});
+    assert_eq!(calls, [(Method::PATCH, none)]);
+    assert_eq!(outcome, Outcome::Done);
 }
 
 /// What was sent, and what a step came to; the API server answers each method as given.

@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+mod added;
+
+pub use added::{additions, bounds};
+
 /// At most this many differences are named; one is enough to act.
 const MAX_PATHS: usize = 8;
 
@@ -24,28 +28,9 @@ const KEYED: [(&str, &[&str]); 9] = [
 /// Service finds no Pod.
 const WHOLE: [&str; 3] = ["selector", "podSelector", "namespaceSelector"];
 
-/// Fields of a Pod template that stop a controller when somebody else adds them.
-const ADDED: [&str; 9] = [
-    "nodeSelector",
-    "affinity",
-    "runtimeClassName",
-    "hostNetwork",
-    // As the one above, a namespace's Pod Security may take no such Pod.
-    "hostPID",
-    "hostIPC",
-    "schedulingGates",
-    "activeDeadlineSeconds",
-    "nodeName",
-];
-
-/// Where a Pod or container has more rights than a namespace's Pod Security may allow.
-const RIGHTS: [&str; 5] = [
-    "/securityContext/capabilities/add",
-    "/securityContext/privileged",
-    "/securityContext/procMount",
-    "/securityContext/runAsUser",
-    "/securityContext/sysctls",
-];
+/// Lists of what a NetworkPolicy lets through, each of which holds as a whole (`+listType=atomic` upstream): what a rule has more, it
+/// lets through less.
+const RULES: [&str; 2] = ["/spec/ingress", "/spec/egress"];
 
 /// Paths at which `live` lacks what `wanted` says. What only `live` has (defaults, other managers' fields) is no
 /// difference, except inside lists without keys, in access rules and in selectors, which hold as a whole.
@@ -66,59 +51,6 @@ pub fn drift(wanted: &Value, live: &Value) -> Vec<String> {
         }
     }
     paths
-}
-
-/// Items and fields of a Pod template that nobody wanted and that can keep it from running.
-pub fn additions(wanted: &Value, live: &Value) -> Vec<String> {
-    let pod = "/spec/template/spec";
-    let (Some(wanted), Some(live)) = (wanted.pointer(pod), live.pointer(pod)) else {
-        return Vec::new();
-    };
-    let mut paths = Vec::new();
-    for field in ADDED {
-        if wanted.get(field).is_none() && live.get(field).is_some_and(|v| !is_zero(v)) {
-            paths.push(format!("{pod}/{field}"));
-        }
-    }
-    added_rights(wanted, live, pod, &mut paths);
-    for list in ["containers", "initContainers", "volumes"] {
-        added_items(
-            wanted.get(list),
-            live.get(list),
-            &format!("{pod}/{list}"),
-            &mut paths,
-        );
-    }
-    for container in items(wanted.get("containers")) {
-        let same = items(live.get("containers")).find(|c| c.get("name") == container.get("name"));
-        let at = format!("{pod}/containers");
-        added_rights(container, same.unwrap_or(&Value::Null), &at, &mut paths);
-        for list in ["env", "volumeMounts"] {
-            let there = same.and_then(|c| c.get(list));
-            added_items(
-                container.get(list),
-                there,
-                &format!("{at}/{list}"),
-                &mut paths,
-            );
-        }
-        for field in ["command", "envFrom", "lifecycle", "startupProbe"] {
-            if container.get(field).is_none() && same.is_some_and(|c| c.get(field).is_some()) {
-                paths.push(format!("{at}/{field}"));
-            }
-        }
-    }
-    paths.truncate(MAX_PATHS);
-    paths
-}
-
-/// Rights of a Pod or container that nobody wanted. As a user 0 is one, too: root.
-fn added_rights(wanted: &Value, live: &Value, at: &str, paths: &mut Vec<String>) {
-    let added = RIGHTS.iter().filter(|right| {
-        let of = |object: &Value| object.pointer(right).is_some_and(|v| !v.is_null());
-        of(live) && !of(wanted)
-    });
-    paths.extend(added.map(|right| format!("{at}{right}")));
 }
 
 /// `base` with what only `more` has: fields, and items of lists that are told apart by keys. Any other list is one value.
@@ -165,19 +97,6 @@ pub fn settings(known: &Value, live: &Value) -> Vec<String> {
     let differs = keys.into_iter().filter(|k| of(known, k) != of(there, k));
     let paths = differs.map(|key| format!("/data/{}", escaped(key)));
     paths.take(MAX_PATHS).collect()
-}
-
-fn added_items(wanted: Option<&Value>, live: Option<&Value>, at: &str, paths: &mut Vec<String>) {
-    let keys = keys_of(at);
-    for item in items(live) {
-        if !items(wanted).any(|w| same_item(w, item, keys)) {
-            let name = keys
-                .iter()
-                .find_map(|k| item.get(*k))
-                .and_then(Value::as_str);
-            paths.push(format!("{at}/{}", name.unwrap_or("?")));
-        }
-    }
 }
 
 fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
@@ -241,9 +160,40 @@ fn list(wanted: &[Value], live: &[Value], at: &str, paths: &mut Vec<String>) {
         paths.push(at.to_owned());
         return;
     }
+    let before = paths.len();
     for (index, (wanted, live)) in wanted.iter().zip(live).enumerate() {
         differ(wanted, Some(live), &format!("{at}/{index}"), paths);
     }
+    let same = || wanted.iter().zip(live).all(|(w, l)| same_rule(w, l));
+    if RULES.contains(&at) && paths.len() == before && !same() {
+        paths.push(at.to_owned());
+    }
+}
+
+/// Whether two rules of a NetworkPolicy let through the same.
+fn same_rule(wanted: &Value, live: &Value) -> bool {
+    match (wanted, live) {
+        (Value::Object(wanted), Value::Object(live)) => {
+            let same = |key: &String| match (wanted.get(key), live.get(key)) {
+                (Some(wanted), Some(live)) => same_rule(wanted, live),
+                (Some(only), None) | (None, Some(only)) => is_unsaid(key, only),
+                (None, None) => true,
+            };
+            wanted.keys().chain(live.keys()).all(same)
+        }
+        (Value::Array(wanted), Value::Array(live)) => {
+            let mut both = wanted.iter().zip(live);
+            wanted.len() == live.len() && both.all(|(w, l)| same_rule(w, l))
+        }
+        _ => same_scalar(wanted, live),
+    }
+}
+
+/// Whether a rule that says this of itself says no more than one that does not. An empty selector takes all there is, and is more than
+/// none; a port that names no protocol is one of TCP (kubernetes, `SetDefaults_NetworkPolicyPort`).
+fn is_unsaid(key: &str, value: &Value) -> bool {
+    let empty = is_zero(value) && !value.is_object();
+    empty || key == "protocol" && value == "TCP"
 }
 
 /// A volume has one source, and an empty one (`emptyDir: {}`) is a source, too.

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::domain::Domain;
 use super::install::Parts;
-use super::wanted::{Body, comparable, entry, of_bundle, own};
+use super::wanted::{Body, Wanted, comparable, entry, of_bundle, own};
 use super::{Traits, labels, one_key_per_line};
 use crate::agent::Desired;
 use crate::bundle::{Bundle, Kind, ObjectId};
-use crate::wire::api::EngineKind;
+use crate::wire::api::{EngineKind, SignerRef};
 
 /// The namespace of the install, and the name of its Secret, source and sync object: those of `flux bootstrap`.
 pub const NAME: &str = "flux-system";
@@ -81,10 +81,8 @@ pub(super) fn parts(desired: &Desired) -> Parts {
     let expect = comparable(Kind::Secret, git_secret(desired));
     wanted.insert(secret.clone(), entry(expect, Body::Secret));
     if !desired.assignment.catalog.signers.is_empty() {
-        let keys = signers(desired);
-        let expect = comparable(Kind::Secret, keys.clone());
-        let id = ObjectId::new(Kind::Secret, NAME, SIGNERS);
-        wanted.insert(id, entry(expect, Body::Own(keys.into())));
+        let (id, keys) = signers(desired, verifies_ssh(&desired.install.bundle));
+        wanted.insert(id, keys);
     }
     wanted.insert(source.clone(), own(git_repository(desired)));
     wanted.insert(sync.clone(), own(kustomization(desired)));
@@ -148,21 +146,59 @@ pub(super) fn git_secret(desired: &Desired) -> Value {
     })
 }
 
-/// Public keys as source-controller reads them: every value is one key ring.
-fn signers(desired: &Desired) -> Value {
+/// Whether the source-controller of this version verifies signatures of SSH keys, too.
+pub fn verifies_ssh(bundle: &Bundle) -> bool {
+    bundle.images().iter().any(|image| is_with_ssh(image))
+}
+
+/// The same of one that is there, or that Git brings.
+pub fn reads_ssh(controller: &Value) -> bool {
+    let containers = controller.pointer("/spec/template/spec/containers");
+    let containers = containers.and_then(Value::as_array).into_iter().flatten();
+    let mut images = containers.filter_map(|c| c.get("image")?.as_str());
+    images.any(is_with_ssh)
+}
+
+/// Since v1.9.0, which is in Flux 2.9. Nothing in the CRD says so; of an image without such a tag it is not known.
+fn is_with_ssh(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let tag = name.strip_prefix("source-controller:v").unwrap_or_default();
+    let numbers = tag.split('.');
+    let mut numbers = numbers.map_while(|number| number.parse::<u32>().ok());
+    let version = numbers.next().zip(numbers.next());
+    version.is_some_and(|version| version >= (1, 9))
+}
+
+/// Public keys as source-controller reads them: by the end of its name a value is a key ring of OpenPGP or a line of OpenSSH's. One that
+/// knows no SSH keys takes each for a ring, and refuses every head for one that is none: those are left out. Where nothing is left, it
+/// refuses every head as well.
+pub(super) fn signers(desired: &Desired, ssh: bool) -> (ObjectId, Wanted) {
     let keys = &desired.assignment.catalog.signers;
-    let data: serde_json::Map<String, Value> = keys
-        .iter()
-        .map(|key| {
-            let name = format!("{}.asc", key.fingerprint);
-            (name, json!(STANDARD.encode(&key.public_key)))
-        })
+    let read = keys.iter().filter(|key| ssh || !key.is_ssh());
+    let data: serde_json::Map<String, Value> = read
+        .map(|key| (file_of(key), json!(STANDARD.encode(&key.public_key))))
         .collect();
-    json!({
+    let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": SIGNERS, "namespace": NAME, "labels": labels()},
         "data": data,
-    })
+    });
+    let expect = comparable(Kind::Secret, secret.clone());
+    let id = ObjectId::new(Kind::Secret, NAME, SIGNERS);
+    (id, entry(expect, Body::Own(secret.into())))
+}
+
+/// The name of a signer's key in the Secret, where `:`, `/` and `+` cannot be.
+fn file_of(key: &SignerRef) -> String {
+    if !key.is_ssh() {
+        return format!("{}.asc", key.fingerprint);
+    }
+    let plain = key.fingerprint.chars().map(|c| match c {
+        ':' | '/' => '_',
+        '+' => '-',
+        c => c,
+    });
+    format!("{}.sshpub", plain.collect::<String>())
 }
 
 fn git_repository(desired: &Desired) -> Value {

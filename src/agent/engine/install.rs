@@ -86,7 +86,22 @@ impl Install {
                 wanted.body = Body::Own(Arc::new(fields.clone()));
             }
         }
+        install.suit_signers();
         install
+    }
+
+    /// Git may bring another version of Flux than the bundle has: it is given the signers' keys that it reads.
+    fn suit_signers(&mut self) {
+        let [(kind, name), _] = self.traits.controllers;
+        let controller = ObjectId::new(kind, &self.namespace, name);
+        let from_git = self.wanted.get(&controller).filter(|w| w.git_owned);
+        let Some(ssh) = from_git.map(|w| flux::reads_ssh(&w.expect)) else {
+            return;
+        };
+        let (id, keys) = flux::signers(&self.desired, ssh);
+        if self.wanted.contains_key(&id) {
+            self.wanted.insert(id, keys);
+        }
     }
 
     fn of(parts: Parts, desired: &Desired, owner: Option<Mending>) -> Self {

@@ -177,7 +177,8 @@ impl Keeper {
         } else {
             Arc::new(self.fetch(&to.bundle).await?)
         };
-        if replaces && plan::replace::is_unverified(wished, &bundle) {
+        // Another version of the same engine, too: a field that its projects do not have is dropped without a word.
+        if plan::replace::is_unverified(wished, &bundle) {
             bail!("{}", plan::replace::UNVERIFIED);
         }
         let both = change::is_of_both(&from, &held.form, &to, known);

@@ -262,6 +262,7 @@ fn a_whole_cluster_is_summarised() {
             git: Via::Line,
             namespace: "argocd".to_owned(),
             verifies: true,
+            verifies_ssh: true,
         }),
         unverified: Some(false),
     };
@@ -277,6 +278,7 @@ fn a_whole_cluster_is_summarised() {
             "argocd=clusters/eu1.argocd,flux=clusters/eu1",
         ),
         ("engine.verifies", "true"),
+        ("engine.verifies-ssh", "true"),
         ("git.in-force", "line"),
         ("incarnation", "uid-1"),
         ("kubernetes.minor", "33"),
@@ -317,6 +319,38 @@ async fn an_engine_that_was_told_to_verify_nothing_is_not_said_to_verify() {
         let seen = tokio::time::timeout(EVERY * 2, facts.wait_for(said)).await;
         assert!(seen.is_ok_and(|seen| seen.is_ok()), "{verifies}");
         objects.send_replace(BTreeMap::from([(path, controller(json!([])))]));
+    }
+}
+
+/// W43: Git may have brought an older Flux than the bundle in force.
+#[tokio::test(start_paused = true)]
+async fn ssh_keys_are_said_to_be_read_by_the_version_that_is_there() {
+    let path = "/apis/apps/v1/namespaces/flux-system/deployments/source-controller";
+    let controller = |tag: &str| {
+        let image = format!("ghcr.io/fluxcd/source-controller:{tag}");
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "source-controller"},
+            "spec": {
+                "selector": {},
+                "template": {"spec": {"containers": [{"name": "manager", "image": image}]}},
+            },
+        })
+    };
+    let desired = plan::tests::desired_of(EngineKind::Flux);
+    for (bundled, live, said) in [
+        (true, Some("v1.9.0"), true),
+        (true, Some("v1.8.5"), false),
+        (false, Some("v1.9.0"), false),
+        (true, None, false),
+    ] {
+        let objects = live.map(|tag| (path, controller(tag)));
+        let kube = having(watch::channel(objects.into_iter().collect()).1);
+        let setup = Setup {
+            verifies_ssh: bundled,
+            ..Setup::of(&desired)
+        };
+        let facts = collect(&kube, "linesman", Some(setup)).await;
+        assert_eq!(facts.contains_key(VERIFIES_SSH), said, "{bundled} {live:?}");
     }
 }
 

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant as TokioInstant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
@@ -78,7 +79,7 @@ const LEFT_OUT: &str = r#"299 linesman "Secrets with the cluster's private keys 
 /// Whom a request acts as (k8s.io/api/authentication/v1/types.go).
 pub(super) const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 pub(super) const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
-/// Below the hub's 75 s, so that the answer names the right hop.
+/// From the request's arrival, whatever it waits for before it is sent: below the hub's 75 s, so that the answer names the right hop.
 const HEAD: Duration = Duration::from_secs(70);
 const POLICY: Duration = Duration::from_secs(5);
 
@@ -90,10 +91,10 @@ pub async fn answer(
     mut request: Request<Incoming>,
     begun: watch::Sender<Option<Running>>,
 ) -> Response<Body> {
-    let id = exchange.meta.id.clone();
+    let (id, by) = (exchange.meta.id.clone(), TokioInstant::now() + HEAD);
     let mut user_side = request.extensions_mut().remove::<OnUpgrade>();
     let discovery = status::asks_for_discovery(request.headers());
-    let answered = attempt(&shared, &exchange, request, &mut user_side).await;
+    let answered = attempt(&shared, &exchange, (request, by), &mut user_side).await;
     if let Some(user_side) = user_side {
         shared.switched.spawn(end(user_side));
     }
@@ -127,7 +128,7 @@ pub async fn answer(
 async fn attempt(
     shared: &Arc<Shared>,
     exchange: &Exchange,
-    request: Request<Incoming>,
+    (request, by): (Request<Incoming>, TokioInstant),
     user_side: &mut Option<OnUpgrade>,
 ) -> Result<(Response<Body>, Running), Refusal> {
     let (mut parts, body) = request.into_parts();
@@ -163,7 +164,7 @@ async fn attempt(
     let (response, bound) = if pass.info.long_running() {
         sent.await?
     } else {
-        tokio::time::timeout(HEAD, sent).await.map_err(|_| {
+        tokio::time::timeout_at(by, sent).await.map_err(|_| {
             Refusal::new(
                 Hop::ApiServer,
                 StatusCode::GATEWAY_TIMEOUT,

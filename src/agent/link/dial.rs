@@ -190,11 +190,11 @@ fn check<B>(response: &http::Response<B>, url: &str, key: &str) -> Result<(), Di
     let headers = response.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-        let seconds = text(header::RETRY_AFTER).and_then(|value| value.parse().ok());
+        let asked = text(header::RETRY_AFTER);
         return Err(DialError::Status {
             url: url.to_owned(),
             status: response.status().as_u16(),
-            retry_after: seconds.map(Duration::from_secs),
+            retry_after: asked.and_then(|asked| clock::retry_after(asked, clock::now())),
         });
     }
     let is_ours = text(header::SEC_WEBSOCKET_PROTOCOL) == Some(SUBPROTOCOL)
@@ -308,6 +308,21 @@ mod tests {
             key: format!("key {name}"),
             not_after,
         }
+    }
+
+    /// What stands before the hub may write a date; this one is far away.
+    #[test]
+    fn a_refused_upgrade_may_ask_for_a_wait_by_a_date() {
+        let refused = http::Response::builder()
+            .status(503)
+            .header(header::RETRY_AFTER, "Fri, 31 Dec 9999 23:59:59 GMT")
+            .body(())
+            .unwrap();
+        let error = check(&refused, "https://hub", "key").unwrap_err();
+        let DialError::Status { retry_after, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(retry_after, Some(Duration::from_mins(15)));
     }
 
     /// L17: a line to a replica that has not heard of the next key yet takes requests from one that has.

@@ -22,6 +22,8 @@ use crate::tunnel::driver::{Ahead, TLS_BUFFER, tune};
 
 /// Bytes of the longest answer to CONNECT.
 const MAX_ANSWER: usize = 8 << 10;
+const UNAUTHORISED: &str = "the proxy wants other credentials (407); give its URL with them to 'linesman cluster readopt' with --https-proxy-file, \
+     and apply that YAML";
 
 /// Where a hub is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,9 +117,8 @@ async fn through(proxy: &ProxyConfig, target: &Target) -> Result<TcpStream, Dial
     let port = target.port;
     let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
     if let Some(credentials) = &proxy.credentials {
-        let basic = STANDARD.encode(credentials.expose());
         request.push_str("Proxy-Authorization: Basic ");
-        request.push_str(&basic);
+        request.push_str(&basic(credentials.expose()));
         request.push_str("\r\n");
     }
     request.push_str("\r\n");
@@ -135,15 +136,24 @@ async fn through(proxy: &ProxyConfig, target: &Target) -> Result<TcpStream, Dial
         .next()
         .unwrap_or_default();
     let line = String::from_utf8_lossy(line);
-    match line.split_whitespace().nth(1) {
-        Some("200") => Ok(socket),
-        Some("407") => Err(broken(io::Error::other(
-            "the proxy wants other credentials (407)",
-        ))),
-        _ => Err(broken(io::Error::other(format!(
-            "the proxy answered '{line}'"
-        )))),
+    made(&line).map_err(|why| broken(io::Error::other(why)))?;
+    Ok(socket)
+}
+
+/// Whether a proxy that answered so made the tunnel, as with each 2xx (RFC 9110 §9.3.6), else why not.
+fn made(line: &str) -> Result<(), String> {
+    let code = line.split_whitespace().nth(1).unwrap_or_default();
+    match code.parse::<u16>() {
+        Ok(200..=299) => Ok(()),
+        Ok(407) => Err(UNAUTHORISED.to_owned()),
+        _ => Err(format!("the proxy answered '{line}'")),
     }
+}
+
+/// What a proxy is shown of `user:password`. The colon is there without a password, too (RFC 7617 §2).
+fn basic(credentials: &str) -> String {
+    let colon = if credentials.contains(':') { "" } else { ":" };
+    STANDARD.encode(format!("{credentials}{colon}"))
 }
 
 /// Whether a connection failed because the other end speaks nothing above TLS 1.2.
@@ -247,6 +257,31 @@ mod tests {
         ] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// L12
+    #[test]
+    fn each_2xx_of_a_proxy_makes_the_tunnel() {
+        for line in [
+            "HTTP/1.1 200 Connection established",
+            "HTTP/1.0 200",
+            "HTTP/1.1 204 No Content",
+            "HTTP/1.1 299 Whatever",
+        ] {
+            assert_eq!(made(line), Ok(()), "{line}");
+        }
+        for line in ["", "HTTP/1.1", "HTTP/1.1 302 Found", "HTTP/1.1 2000", "200"] {
+            assert_eq!(made(line), Err(format!("the proxy answered '{line}'")));
+        }
+        let asked = made("HTTP/1.1 407 Proxy Authentication Required");
+        assert_eq!(asked, Err(UNAUTHORISED.to_owned()));
+    }
+
+    /// L12: HTTPS shows a proxy the same.
+    #[test]
+    fn a_user_without_a_password_is_shown_as_one() {
+        let shown = ["user:p@ss", "user:", "user"].map(basic);
+        assert_eq!(shown, ["dXNlcjpwQHNz", "dXNlcjo=", "dXNlcjo="]);
     }
 
     /// One connection's end of a server with these versions, and the certificate to trust.

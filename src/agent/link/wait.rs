@@ -90,12 +90,17 @@ pub(super) fn after_end(ended: &Ended, attempt: u32, unit: f64) -> Duration {
     }
 }
 
-/// The wait before the successor of a line that drains.
-pub(super) fn after_goaway(goaway: &Goaway, unit: f64) -> Duration {
+/// The wait before the successor of a line that drains, and the attempt to count from then.
+pub(super) fn after_goaway(goaway: &Goaway, attempt: u32, unit: f64) -> (Duration, u32) {
     let asked = Duration::from_millis(goaway.retry_after_ms.into());
     match goaway.code {
-        Code::Superseded => superseded(asked, unit),
-        _ => asked.min(MAX_RETRY_AFTER).mul_f64(unit),
+        Code::Superseded => (superseded(asked, unit), 0),
+        Code::Draining | Code::Ids => (asked.min(MAX_RETRY_AFTER).mul_f64(unit), 0),
+        // What is wrong with the line, or with the hub, may be so with the next one: it is a loss like any other.
+        _ => (
+            at_least(asked, BROKEN.full_jitter(attempt, unit)),
+            attempt.saturating_add(1),
+        ),
     }
 }
 
@@ -175,7 +180,7 @@ mod tests {
                 ..goaway.clone()
             };
             let ended = ended(Some(asked));
-            [0.0, 1.0].map(|unit| (after_goaway(&goaway, unit), after_end(&ended, 0, unit)))
+            [0.0, 1.0].map(|unit| (after_goaway(&goaway, 7, unit).0, after_end(&ended, 0, unit)))
         };
         // L41: what the hub asks for counts where that is longer, within bounds.
         for (asked, least) in [(0, 30), (30, 30), (45, 45), (4_000, 600)] {
@@ -189,6 +194,46 @@ mod tests {
             retry_after_ms: 2000,
             ..goaway
         };
-        assert_eq!(after_goaway(&goaway, 0.5), Duration::from_secs(1));
+        assert_eq!(after_goaway(&goaway, 7, 0.5), (Duration::from_secs(1), 0));
+    }
+
+    /// A release that breaks the protocol, or a hub whose store is ill, gives up each line that it has just let in.
+    #[test]
+    fn a_line_that_the_hub_gives_up_is_a_loss() {
+        let waits = |code: Code, retry_after_ms: u32| {
+            let goaway = Goaway {
+                code,
+                retry_after_ms,
+                drain_ms: 0,
+                text: String::new(),
+            };
+            let mut attempt = 0;
+            [(); 8].map(|()| {
+                let (wait, next) = after_goaway(&goaway, attempt, 1.0);
+                attempt = next;
+                wait.as_millis()
+            })
+        };
+        let growing = [1_000, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000];
+        for code in [
+            Code::Protocol,
+            Code::Flow,
+            Code::Limit,
+            Code::Revoked,
+            Code::Unavailable,
+            Code::Other(99),
+        ] {
+            assert_eq!(waits(code, 0), growing, "{code}");
+            assert_eq!(waits(code, 5_000), growing.map(|wait| wait + 5_000));
+        }
+        for code in [Code::Draining, Code::Ids] {
+            let goaway = Goaway {
+                code,
+                retry_after_ms: 0,
+                drain_ms: 0,
+                text: String::new(),
+            };
+            assert_eq!(after_goaway(&goaway, 7, 1.0), (Duration::ZERO, 0));
+        }
     }
 }

@@ -172,6 +172,13 @@ pub(super) fn awaits_git(install: &Install, observed: &Observed, said: &str) -> 
     argocd && up && said.contains("code = DeadlineExceeded")
 }
 
+/// Whether no connection to the repo-server came about; the other words are gRPC's where it found no address. One that broke off is
+/// another matter: what was asked for may be what ends the repo-server.
+pub(super) fn missed_server(said: &str) -> bool {
+    let signs = ["dial tcp", "no children to pick from"];
+    said.contains("code = Unavailable") && signs.iter().any(|sign| said.contains(sign))
+}
+
 /// Whether it was met with a host key that it does not know.
 pub fn doubts_host(root: &Object) -> bool {
     faults(root).any(|(class, _)| class == Class::HostKeyMismatch)
@@ -188,14 +195,15 @@ pub fn is_unsigned(child: &Child) -> bool {
     child.trouble.as_ref().and_then(class) == Some(Class::SignatureFailed)
 }
 
-/// Whether what is said is that a commit lacks a signature that counts (`controller/state.go`, `verifyGnuPGSignature`); operations
-/// repeat it.
+/// Whether what is said is that a commit lacks a signature that counts (`controller/state.go`, `verifyGnuPGSignature`; since v3.5
+/// `util/sourceintegrity/source_integrity.go`, `gpgProblemMessage`); operations repeat it.
 fn is_refusal(message: &str) -> bool {
     [
         " is not signed, but a signature is required",
         ", but this key is not allowed in AppProject",
         ", but verification result was invalid",
         "Could not verify commit signature on revision ",
+        "Failed verifying revision ",
     ]
     .iter()
     .any(|words| message.contains(words))

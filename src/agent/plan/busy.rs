@@ -281,6 +281,7 @@ impl History {
         self.saw_revision(now, install, observed);
         self.saw_automated(install, observed);
         self.saw_stops(install, observed);
+        self.saw_versions(now, install, observed);
         self.saw_rights(install, observed);
         self.saw_complaints(now, install, observed);
         self.saw_unready(now, observed);

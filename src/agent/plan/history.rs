@@ -7,9 +7,9 @@ use super::health::pods_of;
 use super::pace::{MAX_ATTEMPTS, spends};
 use super::state::{History, Observed};
 use super::steps::{Action, Step};
-use super::{Class, Finding, Mode, Plan};
+use super::{Finding, Mode, Plan};
 use crate::agent::engine::argocd::{KEYRING, KNOWN_HOSTS};
-use crate::bundle::{Kind, ObjectId};
+use crate::bundle::Kind;
 
 mod saved;
 
@@ -65,8 +65,7 @@ impl History {
                 times.retain(|at| now - *at < Duration::hours(1));
             }
         }
-        let blinds =
-            |f: &Finding| f.class == Class::UndecodableObject && !self.apart.contains(&f.object);
+        let blinds = |f: &Finding| self.is_blinding(f.class, &f.object);
         self.blinded = if plan.findings.iter().any(blinds) {
             Some(now)
         } else {
@@ -116,7 +115,7 @@ impl History {
         self.counted(now, step, outcome);
         self.tried(step, outcome);
         if *outcome == Outcome::Done {
-            self.voids(&step.target, observed);
+            self.voids(step, observed);
         }
         if let (Action::CutRights { uid }, Outcome::Done) = (&step.action, outcome) {
             self.cut.insert(step.target.clone(), uid.clone());
@@ -129,7 +128,8 @@ impl History {
                     self.retries(now, &step.target);
                 }
             }
-            (Action::Apply | Action::WriteSecret, Outcome::Unchanged) => {
+            // What was replaced and is as before, admission has put there again.
+            (Action::Apply | Action::Replace | Action::WriteSecret, Outcome::Unchanged) => {
                 if let Some(live) = observed.objects.get(&step.target) {
                     self.settled.insert(step.target.clone(), live.mark());
                 }
@@ -158,11 +158,19 @@ impl History {
         }
     }
 
-    /// Notes whose tokens are void, if it is a ServiceAccount that was not there.
-    fn voids(&mut self, account: &ObjectId, observed: &Observed) {
-        if account.kind == Kind::ServiceAccount && !observed.objects.contains_key(account) {
-            let uids = pods_of(observed, &account.name).map(|pod| pod.uid.clone());
+    /// Notes whose tokens are void, if it is a ServiceAccount that was not there; or who may have got none, if it gave none.
+    fn voids(&mut self, step: &Step, observed: &Observed) {
+        let account = &step.target;
+        if account.kind != Kind::ServiceAccount {
+            return;
+        }
+        let pods = pods_of(observed, &account.name);
+        if !observed.objects.contains_key(account) {
+            let uids = pods.map(|pod| pod.uid.clone());
             self.voided.insert(account.clone(), uids.collect());
+        } else if step.action == Action::Replace {
+            let uids = pods.filter(|pod| !pod.ready).map(|pod| pod.uid.clone());
+            self.voided.entry(account.clone()).or_default().extend(uids);
         }
     }
 

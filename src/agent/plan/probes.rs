@@ -292,7 +292,7 @@ impl Moment {
 }
 
 /// Applications that were looked at before their project was known, or the host's new keys, or the signers', at a head that nobody had
-/// signed, or while the Git host was away: by themselves they are looked at again a minute later, or three.
+/// signed, or while the Git host or the repo-server was away: by themselves they are looked at again a minute later, or three.
 fn misled<'a>(
     now: OffsetDateTime,
     observed: &'a Observed,
@@ -312,7 +312,9 @@ fn misled<'a>(
                 Some(Class::GitUnreachable | Class::ArtifactUnreachable)
             );
             let away = moment.reached && git && latent::is_network(text);
-            if argocd::missed_project(text).is_some() || host {
+            // The repo-server is the root's, too.
+            let unserved = moment.reached && argocd::missed_server(text);
+            if argocd::missed_project(text).is_some() || host || unserved {
                 Some(MISLED)
             } else {
                 unsigned.or_else(|| away.then_some(moment.every))

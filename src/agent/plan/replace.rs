@@ -19,11 +19,11 @@ use super::change::Change;
 use super::state::MAX_LOUD;
 use super::{Observed, health};
 
-/// Why Argo CD is not put in Flux' place; for people.
+/// Why this version of Argo CD is put neither in Flux' place nor in that of another version; for people.
 pub const UNVERIFIED: &str = "the catalog has signers, and this version of Argo CD would apply what nobody signed (its projects have \
-     no signatureKeys): take another version, keep Flux, or drop the signers (linesman catalog signer), then try again";
+     no signatureKeys): take another version, keep what is in force, or drop the signers (linesman catalog signer), then try again";
 
-/// Whether the engine that is wished would apply commits that the one it replaces refuses. A signer may have come since it was
+/// Whether the engine that is wished would apply commits that the one in force refuses. A signer may have come since it was
 /// wished.
 pub fn is_unverified(wished: &Assignment, bundle: &Bundle) -> bool {
     let argocd = wished.engine.kind == EngineKind::Argocd;

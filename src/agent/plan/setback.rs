@@ -81,6 +81,8 @@ impl History {
             releasing,
             operation,
             stopped: _,
+            // When it was written is the API server's.
+            versions,
             down,
             unready,
             vain,
@@ -105,14 +107,13 @@ impl History {
         });
         let once = [last_write, host_keys, blinded, at_work, releasing];
         let named = [head, operation];
+        let of_each = [nudged, down, unready, without];
         let been = faults
             .chain(once.into_iter().flatten())
             .chain(named.into_iter().flatten().map(|(_, at)| at))
             .chain(order.iter_mut().map(|(_, heard)| heard))
-            .chain(nudged.values_mut())
-            .chain(down.values_mut())
-            .chain(unready.values_mut())
-            .chain(without.values_mut())
+            .chain(of_each.into_iter().flatten().map(|(_, at)| at))
+            .chain(versions.values_mut().map(|(_, seen)| seen))
             .chain(retried.values_mut().flatten())
             .chain(vain.values_mut().flatten())
             .chain(told.values_mut().flatten())

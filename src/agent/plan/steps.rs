@@ -302,6 +302,7 @@ fn remedy(
         Class::ObjectAltered if id.kind.optional() && finding.is_at("/spec") => {
             one(Action::Replace)
         }
+        Class::ObjectAltered if finding.is_at(account::TOKEN) => one(Action::Replace),
         class if removes(class) && !displaced.is_empty() => {
             one(Action::Reinstate { items: displaced })
         }
@@ -327,9 +328,10 @@ fn remedy(
         | Class::RbacAltered
         | Class::ObjectAltered => one(Action::Apply),
         Class::QueueWedged => vec![(Action::RestartPods { before: now }, install.controller(id))],
-        Class::LeftoverFinalizers => one(Action::Unpin {
-            keep: live.map(|l| without_ours(install, l)).unwrap_or_default(),
-        }),
+        Class::LeftoverFinalizers => match live.map(|l| (l, without_ours(install, l))) {
+            Some((live, keep)) if keep.len() < live.finalizers.len() => one(Action::Unpin { keep }),
+            _ => Vec::new(),
+        },
         // Fields that are as wanted cannot be mended by applying them again.
         Class::CrashLoop
         | Class::OomKilled

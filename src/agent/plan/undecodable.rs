@@ -54,6 +54,14 @@ pub(super) fn why(spec: &Value) -> Option<String> {
     (!bad.is_empty()).then(|| aside::text(&bad))
 }
 
+/// The first field with a duration that Go cannot hold.
+pub(super) fn field(spec: &Value) -> Option<&'static str> {
+    DURATIONS.into_iter().find(|field| {
+        let text = spec.pointer(field).and_then(Value::as_str);
+        text.is_some_and(|text| duration(text).is_none())
+    })
+}
+
 /// The finding for a sync object of Flux that says this of itself.
 pub(super) fn finding(
     install: &Install,

@@ -11,6 +11,7 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+use super::fault::Class;
 use super::find::Finding;
 use super::health::{self, works};
 use super::latent;
@@ -18,7 +19,7 @@ use super::probes::ROLLED;
 use super::shard::{self, Shard};
 use super::state::{History, Observed, Probe};
 use super::steps::{Action, Step};
-use super::undecodable::{aside, duration};
+use super::undecodable::{self, aside, duration};
 use crate::agent::engine::{Install, REQUESTED_AT};
 use crate::bundle::{Kind, ObjectId};
 use crate::clock::parse_rfc3339;
@@ -50,6 +51,8 @@ pub struct Witness {
     pub takes: Duration,
     /// Whose it is, where controllers share their objects.
     pub shard: Shard,
+    /// The field with which its controller can read none of its kind.
+    pub blinds: Option<&'static str>,
 }
 
 impl Witness {
@@ -91,12 +94,14 @@ impl Witness {
                 .max(),
             takes: timeout.filter(|_| scans).unwrap_or_default(),
             shard: Shard::of(live),
+            blinds: live.data.get("spec").and_then(undecodable::field),
         }
     }
 
     /// Whether more than what its controller does by itself is another.
     pub fn asks_otherwise(&self, other: &Self) -> bool {
-        (self.fit, self.probe, self.shard) != (other.fit, other.probe, other.shard)
+        let said = |one: &Self| (one.fit, one.probe, one.shard, one.blinds);
+        said(self) != said(other)
     }
 }
 
@@ -153,11 +158,33 @@ pub(super) fn silent(
     observed: &Observed,
     found: &mut Vec<Finding>,
 ) {
+    let blind = install.witnesses();
+    let blind = blind.filter_map(|kind| unreadable(install, observed, kind));
+    found.extend(blind.map(|(id, field)| {
+        let name = field.replace('/', ".");
+        let text = format!(
+            "its controller can read none of its kind: spec{name} is no duration that Go can hold"
+        );
+        let mut finding = Finding::new(Class::UndecodableObject, id, text);
+        // What a stand-in would bring about there is for people to say.
+        finding.reported = true;
+        finding
+    }));
     for (id, probe, since) in unanswered(install, observed) {
         if is_late(now, install, observed, (id, since)) {
             found.push(health::wedged(id, probe));
         }
     }
+}
+
+/// One of a kind with which its controller can read none of them, and the field.
+fn unreadable<'a>(
+    install: &Install,
+    observed: &'a Observed,
+    kind: Kind,
+) -> Option<(&'a ObjectId, &'static str)> {
+    let mut all = looked_at(install, observed, kind);
+    all.find_map(|(id, one)| Some((id, one.blinds?)))
 }
 
 /// What a controller that was `changed` does not answer for, although it would have begun with it.
@@ -182,7 +209,10 @@ fn unanswered<'a>(
 ) -> impl Iterator<Item = (&'a ObjectId, Probe, OffsetDateTime)> {
     let source = observed.objects.get(&install.source);
     let away = source.is_some_and(|root| latent::host_is_away(observed, root));
-    chosen(install, observed).filter_map(move |(id, witness)| {
+    // It cannot answer before that object is mended, and restarted it would not come up.
+    let read = chosen(install, observed);
+    let read = read.filter(move |(id, _)| unreadable(install, observed, id.kind).is_none());
+    read.filter_map(move |(id, witness)| {
         let probe = witness.probe.filter(|probe| !probe.answered)?;
         // Then each look takes its whole time.
         let fetches = id.kind == Kind::ImageUpdateAutomation;

@@ -108,6 +108,30 @@ fn what_others_set_beyond_our_own_is_kept() {
     }
 }
 
+/// W8: a policy of the cluster gives every container its bounds, and no field manager has them.
+#[test]
+fn bounds_that_admission_gave_are_kept() {
+    let with = |resources: Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "x", "namespace": "n"},
+            "spec": {"template": {"spec": {"containers": [{"name": "m", "resources": resources}]}}},
+        })
+    };
+    let ours = with(json!({"limits": {"cpu": "1"}}));
+    let all = json!({"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}});
+    let mut live = with(all.clone());
+    let set = json!({"k:{\"name\":\"m\"}": {"f:resources": {"f:limits": {"f:cpu": {}}}}});
+    live["metadata"]["managedFields"] = json!([
+        {"manager": MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
+         "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": set}}}}},
+    ]);
+    let live = serde_json::from_value(live).unwrap();
+    assert_eq!(as_set(&live).unwrap(), with(all));
+    let theirs = with(json!({"requests": {"memory": "1Gi"}}));
+    assert_eq!(by_others(&live, &ours).unwrap(), Some(theirs));
+}
+
 /// W46: a snapshot that somebody spoilt is told of by its name, and the others count as ever.
 #[test]
 fn a_snapshot_that_cannot_be_read_is_told_by_name_and_takes_no_other_along() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Watchdog, ailing, budgets, handover, open, silences, status};
+use super::{Watchdog, ailing, budgets, handover, open, silences, status, stopped, versions};
 use crate::agent::EngineGit;
 use crate::agent::engine::Install;
 use crate::agent::plan::{Mode, Observed, Plan, health, ownership};
@@ -93,6 +93,8 @@ impl Watchdog {
             owed: silences::kept(&self.history),
             ailing: ailing::kept(&self.history),
             taken: open::taken(&self.history),
+            stopped: stopped::kept(&self.history),
+            versions: versions::kept(clock::now(), &self.history),
         }
     }
 

@@ -17,6 +17,8 @@ use super::budgets::Tried;
 use super::record::Kept;
 use super::silences::Owed;
 use super::stamp::Stamp;
+use super::stopped::Stop;
+use super::versions::Version;
 use crate::agent::calls::{AtMost as _, CALL};
 use crate::agent::engine::MANAGER;
 use crate::agent::fitting;
@@ -31,6 +33,8 @@ const BUDGETS: &str = "budgets.json";
 const SILENCES: &str = "silences.json";
 const AILING: &str = "ailing.json";
 const TAKEN: &str = "taken.json";
+const STOPPED: &str = "stopped.json";
+const VERSIONS: &str = "versions.json";
 /// When they were written.
 const CLOCK: &str = "clock.json";
 /// For the record of what the guard took, before anything is let go: it takes milliseconds, unless a webhook keeps it.
@@ -44,6 +48,8 @@ pub(super) struct Left {
     pub(super) owed: Vec<Owed>,
     pub(super) ailing: Vec<Ails>,
     pub(super) taken: Vec<Taken>,
+    pub(super) stopped: Vec<Stop>,
+    pub(super) versions: Vec<Version>,
 }
 
 /// A right that the guard took and that is not back, in the words of a heal's step: by these the removal of the agent knows it, too.
@@ -116,6 +122,8 @@ impl OpenHeals {
             owed: read(&data, SILENCES, &mut wrong),
             ailing: read(&data, AILING, &mut wrong),
             taken: read(&data, TAKEN, &mut wrong),
+            stopped: read(&data, STOPPED, &mut wrong),
+            versions: read(&data, VERSIONS, &mut wrong),
         };
         let left = self.written.clone();
         let stamp = data.get(CLOCK);
@@ -168,12 +176,16 @@ impl OpenHeals {
         let owed = serde_json::to_string(&left.owed).context("write who owes an answer")?;
         let ailing = serde_json::to_string(&left.ailing).context("write what the roots have")?;
         let taken = serde_json::to_string(&left.taken).context("write what the guard took")?;
+        let stopped = serde_json::to_string(&left.stopped).context("write who is stopped")?;
+        let versions = serde_json::to_string(&left.versions).context("write what was seen")?;
         let mut data = BTreeMap::from([
             (HEALS.to_owned(), heals),
             (BUDGETS.to_owned(), tried),
             (SILENCES.to_owned(), owed),
             (AILING.to_owned(), ailing),
             (TAKEN.to_owned(), taken),
+            (STOPPED.to_owned(), stopped),
+            (VERSIONS.to_owned(), versions),
         ]);
         if let Some(boot) = clock::boot() {
             let stamp = Stamp::of(clock::now(), &boot);

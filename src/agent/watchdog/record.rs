@@ -81,6 +81,11 @@ impl Records {
         steps.flatten().chain(self.aftermaths.times())
     }
 
+    /// The last thing done about what is open.
+    pub(super) fn last_step(&self) -> Option<OffsetDateTime> {
+        self.open.values().filter_map(|open| open.last_step).max()
+    }
+
     pub(super) fn open_ids(&self) -> Vec<String> {
         self.open.values().map(|o| o.record.id.clone()).collect()
     }

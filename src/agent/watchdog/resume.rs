@@ -8,7 +8,7 @@ use tracing::warn;
 use super::open::Read;
 use super::record::Resumed;
 use super::tell::UNREADABLE;
-use super::{Watchdog, ailing, budgets, silences};
+use super::{Watchdog, ailing, budgets, silences, stopped, versions};
 use crate::agent::plan::setback::shift;
 use crate::agent::plan::state::Saved;
 use crate::clock;
@@ -48,8 +48,14 @@ impl Watchdog {
         budgets::resume(&mut self.history, &open.left.tried, (now, set_by));
         silences::resume(&mut self.history, &open.left.owed, set_by);
         ailing::resume(&mut self.history, &open.left.ailing);
+        stopped::resume(&mut self.history, &open.left.stopped);
+        let same_clock = is_of_this_boot(&open).then_some(set_by);
+        versions::resume(&mut self.history, &open.left.versions, same_clock);
         self.history.cut = open.left.cut().collect();
         let Resumed { over, lost } = self.records.resume(open.left.heals);
+        shift(self.records.times(), set_by);
+        // What it did for them nobody may have asked the engine about yet: without this, they would wait for the next question of all.
+        self.history.last_write = self.records.last_step();
         // An agent of an earlier version said it in the steps of its heals alone.
         self.history.cut.extend(self.records.cut());
         self.history.complaints.extend(self.records.complaints());
@@ -59,6 +65,12 @@ impl Watchdog {
         }
         self.tell(over.into_iter().chain(lost).collect()).await;
     }
+}
+
+/// Whether the agent before ran on this node, which did not boot since: its clock is no other one.
+fn is_of_this_boot(open: &Read) -> bool {
+    let boot = open.stamp.as_ref().zip(clock::boot());
+    boot.is_some_and(|(stamp, boot)| stamp.is_of(&boot))
 }
 
 /// By how much the clock was set since the agent before said what it had; nothing where the machine began anew meanwhile.

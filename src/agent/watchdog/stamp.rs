@@ -30,6 +30,11 @@ impl Stamp {
         }
     }
 
+    /// Whether it was written in this boot of the node.
+    pub(super) fn is_of(&self, boot: &Boot) -> bool {
+        self.boot == boot.id && self.up_millis <= millis(boot)
+    }
+
     /// By how much the wall clock was set since then, where that can be known; it shows `now`.
     pub(super) fn set_since(&self, now: OffsetDateTime, boot: &Boot) -> Duration {
         let passed = millis(boot).checked_sub(self.up_millis);
@@ -74,6 +79,8 @@ mod tests {
             (7_210, "a", 10, 0),
         ] {
             let now = then + Duration::seconds(shows);
+            let is_of = id == "a" && up > 10;
+            assert_eq!(stamp.is_of(&boot(id, up)), is_of, "{id} {up}");
             let set = stamp.set_since(now, &boot(id, up));
             assert_eq!(set, Duration::seconds(by), "{shows} {id} {up}");
         }

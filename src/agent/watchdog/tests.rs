@@ -199,6 +199,28 @@ async fn what_is_on_record_of_the_catalog_is_remembered_of_its_root() {
     assert_eq!(watchdog.history.complaints, [(root, said)].into());
 }
 
+/// W25: whoever is killed between a step and the question whether it helped leaves the question to the next one.
+#[tokio::test]
+async fn what_was_done_about_an_open_heal_is_yet_to_be_proven_to_the_next_process() {
+    let kept = |name: &str, stepped: Option<&str>| {
+        json!({
+            "kind": "Deployment", "namespace": "argocd", "name": name, "steppedAt": stepped, "record": {
+                "id": name, "class": "ObjectMissing", "object": "x", "evidence": "", "steps": [],
+                "detectedAt": "2026-01-01T00:00:00Z", "restoredAt": null, "result": "open",
+            },
+        })
+    };
+    let left = json!([
+        kept("argocd-redis", Some("2026-01-01T00:00:03.250Z")),
+        kept("argocd-repo-server", Some("2026-01-01T00:00:01Z")),
+        kept("argocd-server", None),
+    ]);
+    let mut watchdog = watchdog_of(&with_open_heals(Some(&left)));
+    watchdog.resume().await;
+    let last = clock::parse_rfc3339("2026-01-01T00:00:03.250Z");
+    assert_eq!(watchdog.history.last_write, last);
+}
+
 /// L54: a watchdog that waits for what never comes is told of by `/livez`; one that has nothing to do is not.
 #[tokio::test(start_paused = true)]
 async fn a_watchdog_that_stands_still_is_missed_and_an_idle_one_is_not() {

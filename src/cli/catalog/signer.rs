@@ -45,18 +45,20 @@ const ADD: &str = "\
 Clusters then apply the catalog's head only if one of the keys signed that commit; otherwise they keep what
 they have, and say so. The hub has no such key: files of a new cluster wait on a branch for somebody to sign
 them. Argo CD verifies all that Applications of its project default read, also from other repositories.
+With SSH keys Flux 2.9 and later verifies, and Argo CD does not: what only such a key signed it refuses.
 
 Examples:
   gpg --armor --export ada@example.org | linesman catalog signer add -
-  linesman catalog signer add ada.asc";
+  linesman catalog signer add ada.asc
+  linesman catalog signer add ~/.ssh/id_ed25519.pub";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = ADD)]
 pub(in crate::cli) struct AddArgs {
-    /// An armored OpenPGP public key; - reads standard input
+    /// An armored OpenPGP public key, or an SSH one as ssh-keygen writes it; - reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Also where clusters would refuse the head that there is now
+    /// Also where clusters would refuse the head that there is now, or what the key signs
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -76,9 +78,9 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = REMOVE)]
 pub(in crate::cli) struct RemoveArgs {
-    /// The key's fingerprint, 40 hex digits
+    /// The key's fingerprint, 40 hex digits or SHA256:…
     fingerprint: String,
-    /// Also where clusters would refuse the head that there is now
+    /// Also where clusters would refuse the head that there is now, or what the other keys sign
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -145,14 +147,15 @@ fn ask(signers: &SignersView, args: &RemoveArgs) -> Result<()> {
     else {
         return Ok(());
     };
-    // Forty digits nobody types.
-    let end = key.fingerprint.get(32..).unwrap_or(&key.fingerprint);
+    // All of it nobody types.
+    let at = key.fingerprint.len().saturating_sub(8);
+    let end = key.fingerprint.get(at..).unwrap_or(&key.fingerprint);
     let mut words = vec!["catalog", "signer", "remove", print];
     words.extend(args.force.then_some("--force"));
     confirm(&Question {
         doing: format!("removing the signer {print}"),
         means: means(signers, key),
-        word: (end, "the last eight digits of the key's fingerprint"),
+        word: (end, "the last eight characters of the key's fingerprint"),
         unasked: whole_command(&words, &args.connect, &args.output),
     })
 }
@@ -230,6 +233,14 @@ fn remarks(signers: &SignersView) -> Vec<String> {
             names.join(", ")
         ));
     }
+    if !signers.ssh_unread.is_empty() {
+        let names: Vec<&str> = signers.ssh_unread.iter().map(ClusterName::as_str).collect();
+        lines.push(format!(
+            "these clusters refuse what only an SSH key signed, because they have Argo CD, or their agent does not say that Flux \
+             verifies with such keys (one of the two is older): {}",
+            names.join(", ")
+        ));
+    }
     lines
 }
 
@@ -252,6 +263,7 @@ mod tests {
             head: Some("0123456789abcdef".to_owned()),
             head_signed_by: Some("A8".repeat(20)),
             not_verifying: Vec::new(),
+            ssh_unread: Vec::new(),
         };
         assert_eq!(remarks(&signers), Vec::<String>::new());
         assert_eq!(
@@ -263,6 +275,9 @@ mod tests {
         let lines = remarks(&signers);
         assert!(lines[0].contains("0123456789 names none"), "{lines:?}");
         assert!(lines[1].ends_with("off there): us1"), "{lines:?}");
+        signers.ssh_unread = vec!["us2".parse().unwrap()];
+        let lines = remarks(&signers);
+        assert!(lines[2].ends_with("is older): us2"), "{lines:?}");
         signers.keys.clear();
         assert_eq!(remarks(&signers), Vec::<String>::new());
     }

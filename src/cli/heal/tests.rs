@@ -1,6 +1,6 @@
 use super::*;
 use crate::wire::api::{StoryLine, ToldCondition, Took};
-use crate::wire::report::{Phase, Scene};
+use crate::wire::report::{HealStep, Phase, Scene};
 
 pub(super) fn heal(id: &str) -> ToldHeal {
     ToldHeal {
@@ -129,6 +129,33 @@ fn an_open_heal_says_that_it_is_being_mended_or_what_keeps_it_from_that() {
     ] {
         let expected = ["nothing", second, "free the disk", mended];
         assert_eq!(told(kind, status, message), expected, "{kind:?} {status:?}");
+    }
+}
+
+#[test]
+fn an_open_heal_whose_last_write_was_refused_says_by_what() {
+    let told = |action: &str, outcome: &str| {
+        let mut view = heal("1");
+        view.heal.result = HealResult::Open.into();
+        view.heal.steps = vec![HealStep {
+            action: action.to_owned(),
+            object: "Deployment argocd/argocd-redis".to_owned(),
+            at: "2026-01-01T00:00:01.000Z".to_owned(),
+            outcome: outcome.to_owned(),
+        }];
+        next(&view.heal)
+    };
+    let mended = "it is being mended";
+    for (action, outcome, expected) in [
+        ("create", "ok", mended),
+        ("commit", "main@sha1:3f2a came", mended),
+        (
+            "create",
+            "forbidden: frozen",
+            "create did not work, and is tried again: forbidden: frozen",
+        ),
+    ] {
+        assert_eq!(told(action, outcome), expected, "{action} {outcome}");
     }
 }
 

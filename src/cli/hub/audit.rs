@@ -107,7 +107,10 @@ pub(super) struct AuditArgs {
 impl AuditArgs {
     pub(super) fn config(self) -> Result<AuditConfig> {
         let mut sinks: Vec<Sink> = Vec::new();
-        sinks.extend(self.audit_file.map(AuditFile::new).map(Sink::File));
+        if let Some(path) = self.audit_file {
+            can_be_made(&path)?;
+            sinks.push(Sink::File(AuditFile::new(path)));
+        }
         if let Some(url) = self.audit_webhook {
             let header_file = self.audit_webhook_header_file;
             if let Some(path) = &header_file {
@@ -163,6 +166,22 @@ fn max_records(text: &str) -> Result<u64, String> {
 
 fn max_bytes(text: &str) -> Result<u64, String> {
     size::at_least(text, LEAST_BYTES, ALL_BUT_THE_NEWEST)
+}
+
+/// A directory that is not there is found at the start, and not when records wait.
+fn can_be_made(file: &Path) -> Result<(), Failure> {
+    let Some(directory) = file.parent().filter(|d| !d.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let (file, directory) = (file.display(), directory.display());
+    Err(Failure::new(
+        Code::Usage,
+        format!("{file} of --audit-file cannot be made: there is no directory {directory}"),
+        "make it, or name a file in one that is there",
+    ))
 }
 
 /// A file that cannot be sent from is found at the start, and not when records wait.
@@ -262,6 +281,25 @@ mod tests {
         assert_eq!(recorded(&["--audit-commands=on"]).unwrap(), Commands::On);
         assert_eq!(recorded(&["--audit-commands=off"]).unwrap(), Commands::Off);
         assert!(recorded(&["--audit-commands=no"]).is_err());
+    }
+
+    #[test]
+    fn an_audit_file_needs_its_directory() {
+        let name = format!("linesman-audit-file-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        drop(std::fs::remove_dir_all(&directory));
+        let config = |path: &Path| {
+            let file = path.to_str().unwrap();
+            let line = Line::try_parse_from(["hub", "--audit-file", file]).unwrap();
+            line.args.config().map(|config| config.sinks.len())
+        };
+        let inside = directory.join("audit.jsonl");
+        let refused = config(&inside).unwrap_err();
+        assert_eq!(code(&refused), Code::Usage, "{refused:#}");
+        std::fs::create_dir_all(&directory).unwrap();
+        assert_eq!(config(&inside).unwrap(), 1);
+        assert_eq!(config(Path::new("audit.jsonl")).unwrap(), 1);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

@@ -43,13 +43,17 @@ async fn live(State(hub): State<Arc<Hub>>) -> Response {
     }
 }
 
-/// Ready = not stopping, every task turns, and the store takes writes.
+/// Ready = not stopping, every task turns, the data directory is there, which Git is served from, and the store takes writes.
 async fn ready(State(hub): State<Arc<Hub>>) -> Response {
     if let Some(stuck) = hub.hearts.say() {
         return (StatusCode::SERVICE_UNAVAILABLE, stuck).into_response();
     }
     if hub.stop.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+    }
+    let gone = hub.data_gone.borrow().clone();
+    if let Some(gone) = gone {
+        return (StatusCode::SERVICE_UNAVAILABLE, gone + "\n").into_response();
     }
     let text = match timeout(STORE, hub.store.check()).await {
         Ok(Ok(())) => return "ok\n".into_response(),

@@ -15,7 +15,7 @@ use crate::hub::notify::tokens::due;
 use crate::hub::oidc::Provider;
 use crate::hub::replica::agree;
 use crate::hub::serve::first_admin;
-use crate::hub::store::StoreError;
+use crate::hub::store::{Store, StoreError};
 use crate::hub::tls::TlsSource;
 use crate::hub::tried::Try;
 use crate::hub::{Hub, audit, git, image, notify};
@@ -82,6 +82,7 @@ async fn checks(State(hub): State<Arc<Hub>>, caller: Caller) -> Result<Json<Vec<
     caller.require(&hub, Role::Viewer, "hub.check").await?;
     let mut checks = vec![
         database(&hub).await,
+        data(&hub),
         catalog(&hub).await,
         certificate(&hub),
         bundle(&hub).await,
@@ -146,12 +147,27 @@ async fn database(hub: &Hub) -> Check {
         .check()
         .await
         .map_err(|e| crate::hub::chain_of(&e));
-    let fix = "look at the hub's log, and at the room on the disk of its data directory";
+    let fix = match hub.store {
+        Store::Sqlite(_) => {
+            "look at the hub's log, and at the room on the disk of its data directory"
+        }
+        Store::Postgres(_) => {
+            "look at the hub's log, and at the database's server: whether it takes writes, and has connections left"
+        }
+    };
     check(
         "database",
         found.map(|()| "reads and writes".to_owned()),
         fix,
     )
+}
+
+fn data(hub: &Hub) -> Check {
+    let gone = hub.data_gone.borrow().clone();
+    let found = gone.map_or_else(|| Ok("is there".to_owned()), Err);
+    let fix =
+        "see that the volume of --data is mounted where the hub runs, then start the hub anew";
+    check("data directory", found, fix)
 }
 
 async fn catalog(hub: &Hub) -> Check {

@@ -231,7 +231,7 @@ impl From<StoreError> for Problem {
                 Self::new(
                     Slug::Unavailable,
                     "the hub's database does not answer",
-                    "try again; if it stays, look at the hub's log and its disk",
+                    "try again; if it stays, look at the hub's log, and at its disk or database",
                 )
                 .retry_after(1)
             }
@@ -252,7 +252,7 @@ impl From<AuditError> for Problem {
         Self::new(
             Slug::Unavailable,
             error.to_string(),
-            "try again; if it stays, look at the hub's log and its disk",
+            "try again; if it stays, look at the hub's log, and at its disk or database",
         )
         .retry_after(1)
     }

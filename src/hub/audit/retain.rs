@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Audit;
 use crate::clock::{self, Steady};
+use crate::hub::chain_of_any;
 use crate::hub::store::{AuditRow, Store, StoreError};
 
 const ANCHOR: Duration = Duration::from_hours(1);
@@ -72,7 +73,7 @@ pub async fn run(
             }
             Err(_) if store.is_away() => RETRY,
             Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "anchor and prune the audit");
+                tracing::error!(error = chain_of_any(&error), "anchor and prune the audit");
                 RETRY
             }
         };

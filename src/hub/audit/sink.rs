@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Schedule;
 use crate::clock;
+use crate::hub::chain_of_any;
 use crate::hub::store::Store;
 use crate::hub::tried::Tried;
 use crate::secret::Secret;
@@ -217,7 +218,7 @@ pub async fn run(
             done.map(|()| true)
         };
         way.show();
-        let ended = went.as_ref().map(|_| ()).map_err(|e| format!("{e:#}"));
+        let ended = went.as_ref().map(|_| ()).map_err(chain_of_any);
         seen.tried.went(&name, clock::now(), ended);
         let wait = match went {
             Ok(true) => {
@@ -229,13 +230,13 @@ pub async fn run(
                 LOOK
             }
             Err(error) => {
+                failures += 1;
                 tracing::warn!(
                     sink = name,
                     failures,
-                    error = format!("{error:#}"),
+                    error = chain_of_any(&error),
                     "audit records wait for their sink"
                 );
-                failures += 1;
                 RETRY.full_jitter(failures - 1, clock::unit())
             }
         };

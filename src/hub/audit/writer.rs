@@ -16,12 +16,14 @@ use crate::hub::store::{Anchor, AuditRow, Store, StoreError, patience};
 use crate::hub::trust::Said;
 
 mod beginning;
+mod failing;
 mod lost;
 mod pace;
 mod prune;
 mod rows;
 mod tell;
 
+use failing::Failing;
 use lost::Lost;
 use pace::Pace;
 use rows::{Stage, close_row, interrupted, millis, row};
@@ -61,6 +63,7 @@ pub struct Chain {
     /// Closes that could not be stored yet, and what is to be said of changes that were not made.
     late: Vec<AuditRow>,
     lost: Lost,
+    failing: Failing,
     pace: Pace,
 }
 
@@ -105,6 +108,7 @@ pub async fn start(
         announced: BTreeSet::new(),
         late: Vec::new(),
         lost: Lost::default(),
+        failing: Failing::default(),
         pace: Pace::new(Instant::now(), head.seq),
     };
     if chain.writer.is_none() {
@@ -216,11 +220,7 @@ impl Chain {
         };
         match outcome {
             Ok(seqs) => self.tell(&seqs, opens, events).await,
-            // What they are about is refused, which is said once.
-            Err(_) if self.store.is_away() => {}
-            Err(error) => {
-                tracing::error!(error = %crate::hub::chain_of(&error), "audit records could not be stored");
-            }
+            Err(error) => self.say(&error),
         }
         for (open, done) in interrupts {
             let _gone = done.send(self.interrupt(&open).await);
@@ -230,6 +230,17 @@ impl Chain {
         }
         for (up_to, done) in prunes {
             let _gone = done.send(self.prune(up_to).await);
+        }
+    }
+
+    fn say(&mut self, error: &StoreError) {
+        // What the records are about is refused, which is said once.
+        if self.store.is_away() {
+            return;
+        }
+        if let Some(batches) = self.failing.failed(Instant::now()) {
+            let error = crate::hub::chain_of(error);
+            tracing::error!(error, batches, "audit records could not be stored");
         }
     }
 
@@ -310,6 +321,9 @@ impl Chain {
             return Err(error);
         }
         self.stored(&rows);
+        if self.failing.stored() {
+            tracing::info!("audit records are stored again");
+        }
         Ok(rows[..asked].iter().map(|r| r.seq).collect())
     }
 

@@ -38,11 +38,11 @@ pub struct GitServer {
     pub refused: Refuse,
 }
 
-pub type Refuse = Arc<dyn Fn(RefusedPush) -> BoxFuture<'static, ()> + Send + Sync>;
+pub type Refuse = Arc<dyn Fn(Pusher) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A push with a key that is known and only reads.
+/// Who pushes, by which key and from where: a person may have several keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedPush {
+pub struct Pusher {
     pub who: String,
     pub key: Public,
     pub peer: SocketAddr,
@@ -59,7 +59,7 @@ pub struct GitAccess {
 /// A push that arrived on the branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
-    pub who: String,
+    pub by: Pusher,
     pub branch: String,
     /// `None` for the first commit of the branch.
     pub old: Option<String>,
@@ -67,6 +67,15 @@ pub struct Push {
     pub changed_paths: Vec<String>,
     /// More paths changed than are listed.
     pub truncated: bool,
+}
+
+/// Whether there is a git to serve with; the error is where it was looked for.
+pub async fn has_git() -> Result<(), &'static str> {
+    if run::starts(run::PATH).await {
+        Ok(())
+    } else {
+        Err(run::PATH)
+    }
 }
 
 /// Serves until `stop`.

@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use time::OffsetDateTime;
 
 use super::board::{Notice, Severity, State};
+use super::deliver::{Failed, tried};
 use super::letter::Letter;
-use super::{Failed, tried};
 use crate::clock;
 use crate::hub::Hub;
 use crate::wire::api::Check;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio_util::sync::CancellationToken;
 
+use super::Queue;
 use super::board::Notice;
-use super::{Queue, post};
+use super::deliver::post;
 use crate::clock;
 use crate::hub::Hub;
 use crate::hub::store::Noted;

@@ -74,14 +74,17 @@ pub(super) fn line_gone() -> Refusal {
     Refusal::new(Hop::Line, StatusCode::SERVICE_UNAVAILABLE, "LineLost", what).next("ask again")
 }
 
-pub(super) fn unrecorded() -> Refusal {
+/// `place` is where the hub keeps its records.
+pub(super) fn unrecorded(place: &str) -> Refusal {
     Refusal::new(
         Hop::Hub,
         StatusCode::SERVICE_UNAVAILABLE,
         "Audit",
         "the request could not be put on record",
     )
-    .next("repeat it; if it stays, look at the hub's disk and log")
+    .next(format!(
+        "repeat it; if it stays, look at the hub's {place} and log"
+    ))
     .retry_after(1)
 }
 
@@ -119,6 +122,17 @@ pub(super) fn offline(cluster: &ClusterName, standing: &Standing) -> Refusal {
         )
     };
     Refusal::new(Hop::Line, StatusCode::SERVICE_UNAVAILABLE, "Offline", what).next(next)
+}
+
+/// As many requests wait for the line as may. It is expected, and nothing was sent: the client may come again.
+pub(super) fn no_place(cluster: &ClusterName) -> Refusal {
+    let what = format!(
+        "the line of cluster {cluster} is not there yet, and too many requests wait already"
+    );
+    let code = StatusCode::SERVICE_UNAVAILABLE;
+    Refusal::new(Hop::Line, code, "TooManyWait", what)
+        .next("repeat it in some seconds")
+        .retry_after(1)
 }
 
 /// Whether the line went away rather than refused.
@@ -328,6 +342,13 @@ pub(super) fn no_head(failed: &Failed, outgoing: &Outgoing, owner: Option<&str>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_recorded_sends_to_where_the_records_are() {
+        let next = ["disk", "database"].map(|place| unrecorded(place).next);
+        let sends = |place| format!("repeat it; if it stays, look at the hub's {place} and log");
+        assert_eq!(next, [sends("disk"), sends("database")]);
+    }
 
     #[test]
     fn where_either_of_two_lines_may_be_full_both_are_named() {

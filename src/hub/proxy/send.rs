@@ -122,6 +122,7 @@ impl Case {
             Ok(route) => Ok(route),
             // Nothing was sent, so the client may come again.
             Err(NoLine::InVain) => Err(self.offline(name).await.retry_after(1)),
+            Err(NoLine::Full) => Err(refusal::no_place(name)),
             Err(NoLine::Offline) => Err(self.offline(name).await),
         }
     }

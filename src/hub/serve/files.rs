@@ -2,13 +2,14 @@
 //! certificate. `linesman hub rotate` changes them beside a hub that runs.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio_util::sync::CancellationToken;
 
-use super::open::{say, turn};
+use super::open::{KEY, say, turn};
 use super::{renew, rotated};
 use crate::clock;
 use crate::hub::trust::Said;
@@ -25,6 +26,16 @@ pub(super) async fn follow(hub: Arc<Hub>, stop: CancellationToken) -> Result<()>
     let mut to_record = !matches!(rotated::record(&hub).await, Ok(true));
     let pause = || stop.run_until_cancelled(tokio::time::sleep(LOOK));
     while pause().await.is_some() {
+        let there = tokio::fs::metadata(hub.config.data.join(KEY));
+        let Some(there) = stop.run_until_cancelled(there).await else {
+            break;
+        };
+        let gone = there.err().map(|error| gone(&hub.config.data, &error));
+        note(&hub, gone.as_deref());
+        // Nothing is made in what may be the place where it was mounted.
+        if gone.is_some() {
+            continue;
+        }
         let turn = stop.run_until_cancelled(turn(&hub.config.data));
         let Some(turn) = turn.await else { break };
         let (other, mut looked) = match looked(&hub, turn).await {
@@ -52,6 +63,27 @@ pub(super) async fn follow(hub: Arc<Hub>, stop: CancellationToken) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// What is said where the hub's key, which is replaced and never removed, cannot be looked at.
+fn gone(data: &Path, error: &std::io::Error) -> String {
+    format!(
+        "the data directory {} has no {KEY} any more ({error}): bring its volume back, then start the hub anew",
+        data.display()
+    )
+}
+
+fn note(hub: &Hub, gone: Option<&str>) {
+    let changed = hub.data_gone.send_if_modified(|known| {
+        let changed = known.as_deref() != gone;
+        *known = gone.map(str::to_owned);
+        changed
+    });
+    match gone {
+        Some(gone) if changed => tracing::error!("{gone}"),
+        None if changed => tracing::info!("the data directory is back"),
+        Some(_) | None => {}
+    }
 }
 
 struct Looked {

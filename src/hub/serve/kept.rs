@@ -46,8 +46,8 @@ impl Before {
                 "{path} is not there, and clusters know this hub by the key that it held"
             ),
             next: format!(
-                "restore it from the backup; if there is none, make another (ssh-keygen -t ed25519 -N '' -f {path}) and readopt every \
-                 cluster"
+                "see that the data directory's volume is mounted, which replicas share; else restore it from the backup; if there is \
+                 none, make another (ssh-keygen -t ed25519 -N '' -f {path}) and readopt every cluster"
             ),
         })
     }
@@ -110,8 +110,8 @@ fn gone(repo: &Path) -> CannotStart {
             "the catalog is gone: {repo} has no branch {BRANCH}, and clusters would prune what another one does not have"
         ),
         next: format!(
-            "restore it from the backup, or from anybody's clone (git clone --bare CLONE {repo}); for one that is new on purpose: \
-             linesman catalog init --help"
+            "restore it from the backup, or from the newest clone that anybody has (git init --bare -b {BRANCH} {repo} && \
+             git -C {repo} fetch CLONE origin/{BRANCH}:{BRANCH}); for one that is new on purpose: linesman catalog init --help"
         ),
     }
 }
@@ -123,7 +123,7 @@ fn behind(repo: &Path, had: &str) -> CannotStart {
             "the catalog is older than it was: {BRANCH} in {repo} lacks commit {had}, and clusters would prune what came since"
         ),
         next: format!(
-            "fetch the newest clone that anybody has (git -C {repo} fetch CLONE {BRANCH}:{BRANCH}); if it is meant to be so: \
+            "fetch the newest clone that anybody has (git -C {repo} fetch CLONE origin/{BRANCH}:{BRANCH}); if it is meant to be so: \
              git -C {repo} config linesman.head $(git -C {repo} rev-parse {BRANCH})"
         ),
     }
@@ -164,10 +164,9 @@ mod tests {
         );
         assert_eq!(first.has_key(&data), Ok(()));
         let why = later.has_key(&data).unwrap_err();
-        assert!(
-            why.next.starts_with("restore it from the backup"),
-            "{why:?}"
-        );
+        // Where a volume is not mounted, another key would part the hub from all clusters.
+        let mount = "see that the data directory's volume is mounted, which replicas share; else restore it from the backup; ";
+        assert!(why.next.starts_with(mount), "{why:?}");
         // The hub has told somebody of its key, whatever its records say.
         std::fs::write(data.join("trust.json"), "{}").unwrap();
         assert_eq!(first.has_key(&data), Err(why));

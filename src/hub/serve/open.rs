@@ -11,10 +11,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::kept::Before;
+use super::kept::{Before, CannotStart};
 use super::{first_admin, renew};
 use crate::clock;
-use crate::hub::githost::HostKeys;
+use crate::hub::githost::{HostKeys, embedded};
 use crate::hub::gitline::GitTarget;
 use crate::hub::login::Logins;
 use crate::hub::lookups::Lookups;
@@ -50,6 +50,7 @@ pub async fn start(
     let now = clock::now();
     let data = config.data.clone();
     make(&data)?;
+    has_git().await?;
     let share = match &config.peer {
         None => Share::Alone,
         Some(_) => Share::Several,
@@ -72,12 +73,9 @@ pub async fn start(
     first_admin::ensure(&store, &data, now).await?;
     let logins = Logins::new(&seal_key(&data.join("seal.key"))?);
     drop(turn);
-    let replica = config.peer.as_ref().map(replica::Own::new).transpose()?;
+    let replica = own(&config, &store).await?;
     let tunnels = tunnels::Tunnels::default();
     let peers = peers(replica.as_ref(), &tunnels, config.drain)?;
-    if let Some(own) = &replica {
-        replica::lease::begin(&store, own).await?;
-    }
     let writer = replica.as_ref().map(|own| own.record.id.clone());
     let said = watch::Sender::new(Arc::new(said));
     let (audit, chain) = audit::start(store.clone(), &id, said.subscribe(), writer).await?;
@@ -94,6 +92,7 @@ pub async fn start(
         audit_readers: api::audit::Readers::default(),
         strangers: api::strangers::Strangers::default(),
         said,
+        data_gone: watch::Sender::new(None),
         orders: Orders::default(),
         diagnoses: crate::hub::diagnoses::Diagnoses::default(),
         access_changed: tokio::sync::Notify::new(),
@@ -115,6 +114,15 @@ pub async fn start(
         config,
     };
     Ok((Arc::new(hub), chain))
+}
+
+/// What this one is among several, on record for the others.
+async fn own(config: &HubConfig, store: &Store) -> Result<Option<replica::Own>> {
+    let own = config.peer.as_ref().map(replica::Own::new).transpose()?;
+    if let Some(own) = &own {
+        replica::lease::begin(store, own).await?;
+    }
+    Ok(own)
 }
 
 /// What the configuration says of how records are kept and judged.
@@ -170,6 +178,14 @@ fn make(data: &Path) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Without it the hub would come up, and no cluster could read the catalog.
+async fn has_git() -> Result<(), CannotStart> {
+    embedded::has_git().await.map_err(|path| CannotStart {
+        what: format!("there is no git in {path}, and the hub serves the catalog by it"),
+        next: "install git on this machine".to_owned(),
+    })
 }
 
 /// What reaches the other replicas.

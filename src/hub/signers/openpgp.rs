@@ -22,7 +22,7 @@ const TAG_PUBLIC_SUBKEY: u8 = 14;
 const ISSUER_KEY_ID: u8 = 16;
 const ISSUER_FINGERPRINT: u8 = 33;
 
-/// One public key with its subkeys. Fingerprints are 40 upper-case hex digits.
+/// One public key with its subkeys. Fingerprints are 40 upper-case hex digits; those of SSH keys are as OpenSSH prints them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     pub fingerprint: String,
@@ -33,7 +33,7 @@ pub struct Key {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("it is no armored OpenPGP public key")]
+    #[error("it is neither an armored OpenPGP public key nor the line of an OpenSSH one")]
     NoKey,
     #[error("it is a private key")]
     Private,

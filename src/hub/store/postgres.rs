@@ -62,7 +62,7 @@ mod target;
 use connection::{Connection, Schema};
 use contract::{End, db};
 use pool::{Lent, Pool, Wants, is_lost, pool};
-use refusal::{UNREACHED, helps};
+use refusal::{UNREACHED, forbidden, said};
 
 pub use replicas::Bells;
 pub use target::Target;
@@ -326,6 +326,12 @@ impl Postgres {
         if mine { Ok(()) } else { Err(self.taken()) }
     }
 
+    /// The audit has a connection of its own, or gets one.
+    async fn takes_records(&self) -> Result<()> {
+        let tried = self.audit.tried().await;
+        tried.map_err(db("make ready for records"))
+    }
+
     fn taken(&self) -> StoreError {
         StoreError::Refused(self.share.taken(&format!("the database {}", self.target)))
     }
@@ -337,7 +343,7 @@ impl Postgres {
                 let why = format!("no answer within {} s{UNREACHED}", CONNECT.as_secs());
                 self.refused(&why)
             })?
-            .map_err(|e| self.refused(&format!("{e}{}", helps(&e))))
+            .map_err(|e| self.refused(&said(&e)))
     }
 
     fn refused(&self, why: &str) -> StoreError {
@@ -350,7 +356,10 @@ impl Postgres {
         MIGRATIONS
             .run(&mut patient)
             .await
-            .map_err(contract::not_migrated)
+            .map_err(|error| match forbidden(&error) {
+                Some(why) => self.refused(&why),
+                None => contract::not_migrated(error),
+            })
     }
 
     async fn begin(&self, doing: &'static str) -> Result<Write> {

@@ -19,6 +19,14 @@ impl Store {
         matches!(self, Self::Postgres(_))
     }
 
+    /// What to look at, beside the log, where records cannot be stored.
+    pub fn place(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "disk",
+            Self::Postgres(_) => "database",
+        }
+    }
+
     /// Since when the database's server is away, where that is known and said.
     pub fn away(&self) -> Option<String> {
         match self {

@@ -346,16 +346,31 @@ fn certificate_and_key_of_different_pairs_are_refused() {
     let (one, two) = (directory("one"), directory("two"));
     Tls::load(&one, source(), NOW).unwrap();
     Tls::load(&two, source(), NOW).unwrap();
-    let mixed = TlsSource::Files {
-        cert: one.join("tls.crt"),
-        key: two.join("tls.key"),
-        ca: None,
+    // It names what the operator gave, and what to give.
+    let refused = |cert: &Path, key: &Path, why: &str| {
+        let files = TlsSource::Files {
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            ca: None,
+        };
+        let refused = Tls::load(&one, files, NOW).err().unwrap();
+        let CannotStart { what, next } = refused.downcast().unwrap();
+        let start = format!("--tls-cert and --tls-key cannot be used: {why}");
+        assert!(what.starts_with(&start), "{what}");
+        assert!(next.starts_with("give the certificate in PEM"), "{next}");
+        what
     };
-    let Err(error) = Tls::load(&one, mixed, NOW) else {
-        panic!("they do not belong together");
-    };
-    // It names what the operator gave.
-    assert_eq!(error.to_string(), "use --tls-cert and --tls-key");
+    let (cert, key) = (one.join("tls.crt"), two.join("tls.key"));
+    let why = format!(
+        "{} and {} do not belong together",
+        cert.display(),
+        key.display()
+    );
+    assert!(refused(&cert, &key, &why).ends_with(&why));
+    let garbage = one.join("garbage.crt");
+    std::fs::write(&garbage, "garbage\n").unwrap();
+    let why = format!("{} holds no certificate", garbage.display());
+    refused(&garbage, &key, &why);
     for data in [one, two] {
         std::fs::remove_dir_all(data).unwrap();
     }

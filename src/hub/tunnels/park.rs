@@ -11,6 +11,7 @@ use crate::wire::id::ClusterName;
 
 /// A cluster whose line ended so long ago is offline: nobody waits for it.
 pub(super) const PARK_AFTER: time::Duration = time::Duration::seconds(60);
+/// Requests that wait for one cluster's line.
 const MAX_PARKED: usize = 100;
 
 /// Why a request gets no line.
@@ -20,6 +21,8 @@ pub enum NoLine {
     Offline,
     /// None came in the time that the request waited.
     InVain,
+    /// One is expected, and as many wait for it, or for all of them, as may.
+    Full,
 }
 
 impl Tunnels {
@@ -58,12 +61,15 @@ impl Tunnels {
 
     /// A place among the requests that wait for the cluster's line, where there is one and waiting is of use.
     pub(in crate::hub) fn park(&self, cluster: &ClusterName) -> Result<Place<'_>, NoLine> {
-        let room = self.parked.try_acquire().map_err(|_| NoLine::Offline)?;
         let mut clusters = self.lock();
         let entry = clusters.get_mut(cluster).ok_or(NoLine::Offline)?;
-        if !entry.expected() || entry.parked >= MAX_PARKED {
+        if !entry.expected() {
             return Err(NoLine::Offline);
         }
+        if entry.parked >= MAX_PARKED {
+            return Err(NoLine::Full);
+        }
+        let room = self.parked.try_acquire().map_err(|_| NoLine::Full)?;
         entry.parked += 1;
         Ok(Place {
             tunnels: self,

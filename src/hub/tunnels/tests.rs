@@ -273,3 +273,26 @@ async fn of_a_removed_cluster_nothing_stays() {
     tunnels.taken((&eu1(), "old"), takeover());
     assert!(tunnels.known().is_empty());
 }
+
+/// L13: a line that is expected in a moment is not told as an outage where no place to wait for it is left.
+#[test]
+fn who_finds_no_place_to_wait_is_told_so() {
+    let tunnels = Tunnels::default();
+    let refused = |name: &ClusterName| tunnels.park(name).err();
+    assert_eq!(refused(&eu1()), Some(NoLine::Offline));
+    let names: Vec<ClusterName> = (0..20).map(|n| format!("c{n}").parse().unwrap()).collect();
+    let mut places = Vec::new();
+    for name in &names {
+        tunnels.heard_elsewhere(name, clock::now());
+        places.extend((0..100).map(|_| tunnels.park(name).unwrap()));
+        assert_eq!(refused(name), Some(NoLine::Full), "{name}");
+    }
+    // As many wait as may of all clusters.
+    tunnels.heard_elsewhere(&eu1(), clock::now());
+    assert_eq!(refused(&eu1()), Some(NoLine::Full));
+    // Where none is expected, no place would help.
+    tunnels.in_vain(&eu1());
+    assert_eq!(refused(&eu1()), Some(NoLine::Offline));
+    drop(places);
+    assert_eq!(refused(&names[0]), None);
+}

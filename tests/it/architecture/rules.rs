@@ -29,6 +29,8 @@ pub(super) const PURE: &[&str] = &[
     "agent/watchdog/silences",
     "agent/watchdog/stamp",
     "agent/watchdog/status",
+    "agent/watchdog/stopped",
+    "agent/watchdog/versions",
     "assertion",
     "backoff",
     "bundle",

@@ -24,6 +24,9 @@ fn what_stays_in_a_cluster_of_ones_own_goes_by_the_file_that_is_named() {
         kept.display()
     );
     assert!(ran.code == 0 && ran.out.contains(&named), "{ran:?}");
+    // The file has no part in it: the agent binds its role in the engine's namespace itself.
+    let bound = "delete rolebindings -A --field-selector metadata.name=linesman-engine\n";
+    assert!(ran.out.contains(bound), "{ran:?}");
     let nothing = "hub and cluster of make try are gone; packages, builds and the lab's programs stay (README.md)\n";
     assert!(!ran.out.contains(nothing), "{ran:?}");
     assert_eq!(fs::read_to_string(&kept).unwrap(), "kind: List\n");

@@ -1,5 +1,6 @@
 //! What goes on while a hub ends.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -88,9 +89,24 @@ async fn a_push_that_lands_while_the_hub_ends_is_on_record() {
     let hub = hub.restart().await;
     let rows = hub.hub.store.audit_tail(None, 100).await.unwrap();
     let pushes = rows.into_iter().filter(|row| row.action == "catalog.push");
-    let pushes: Vec<_> = pushes.map(|row| (row.actor, row.target)).collect();
-    let expected = ("user:admin".to_owned(), format!("main {commit}"));
-    assert_eq!(pushes, [expected]);
+    // By which key and from where, for its holder may have others.
+    let told = pushes.map(|row| {
+        let from: SocketAddr = row.remote.parse().unwrap();
+        [
+            row.actor,
+            row.target,
+            row.reason.unwrap(),
+            from.ip().to_string(),
+        ]
+    });
+    let print = key.public().fingerprint();
+    let expected = [
+        "user:admin".to_owned(),
+        format!("main {commit}"),
+        format!("with the key {print}"),
+        "127.0.0.1".to_owned(),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), [expected]);
     hub.stop().await;
     std::fs::remove_dir_all(scratch).unwrap();
 }

@@ -26,12 +26,17 @@ async fn a_hub_with_clusters_does_not_start_without_its_catalog_its_key_or_its_c
         why.downcast::<CannotStart>().unwrap()
     };
     let aside = data.join("aside");
-    for name in ["catalog.git", "hub.key", "ca.crt"] {
+    let mounted = "see that the data directory's volume is mounted";
+    for (name, first) in [
+        ("catalog.git", "restore "),
+        ("hub.key", mounted),
+        ("ca.crt", "restore "),
+    ] {
         let path = data.join(name);
         std::fs::rename(&path, &aside).unwrap();
         let CannotStart { what, next } = refused().await;
         assert!(what.contains(&path.display().to_string()), "{what}");
-        assert!(next.starts_with("restore "), "{next}");
+        assert!(next.starts_with(first), "{next}");
         assert!(!path.exists(), "{name} was made anew");
         std::fs::rename(&aside, &path).unwrap();
     }

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use super::slug;
 use super::support::TestHub;
+use crate::wait::until;
 
 mod commands;
 mod kept;
@@ -187,6 +188,28 @@ async fn a_hub_whose_disk_was_full_goes_on_when_there_is_room() {
     hub.execute("DROP TRIGGER refuse", again).await;
     hub.hub.store.check().await.unwrap();
     verified(&hub).await;
+    hub.stop().await;
+}
+
+/// What is open goes on; Git, which is served from it, does not.
+#[tokio::test]
+async fn a_hub_whose_volume_is_gone_knows_it() {
+    let hub = TestHub::start("volume-gone").await;
+    // What else is in it this hub has open.
+    let key = hub.hub.config.data.join("hub.key");
+    let aside = key.with_extension("aside");
+    let within = Duration::from_secs(30);
+    std::fs::rename(&key, &aside).unwrap();
+    let gone = async || hub.hub.data_gone.borrow().is_some();
+    until("it is gone", within, gone).await;
+    let (_, checks) = hub.get("/v1/hub/checks").await;
+    let all = checks.as_array().unwrap().iter();
+    let failed = all.filter(|check| check["ok"] == false);
+    let failed: Vec<&Value> = failed.map(|check| &check["name"]).collect();
+    assert!(failed.contains(&&json!("data directory")), "{checks}");
+    std::fs::rename(&aside, &key).unwrap();
+    let back = async || hub.hub.data_gone.borrow().is_none();
+    until("it is back", within, back).await;
     hub.stop().await;
 }
 

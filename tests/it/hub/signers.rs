@@ -12,6 +12,9 @@ const PRINT: &str = "A8E973778FA2D35F068A767EC3EE2C3325042763";
 const SUBKEY: &str = "89409B4D1E528B6EBAA8E83B5B4753548730308A";
 /// Made with GnuPG; the private half is gone.
 const KEY: &str = include_str!("signers/ada.asc");
+/// Made with `ssh-keygen`; the private half is gone.
+const SSH_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPfRsgHTXlezqTkJI6jWT7JdQ7CTJ/GEb1EZcL/YRJ81 ada@example.org";
+const SSH_PRINT: &str = "SHA256:hL4qR53NGMkq5FwsxkCUEnvC+K0gnyFAAzu6nq6GTQE";
 
 async fn signers(agent: &Agent, hub: &TestHub) -> (u64, Value) {
     let path = "/v1/clusters/eu1/assignment";
@@ -112,6 +115,48 @@ async fn clusters_whose_argocd_verifies_are_not_named() {
         let (_, shown) = hub.get(PATH).await;
         assert_eq!(shown["notVerifying"], named, "{verifies}");
     }
+    hub.stop().await;
+}
+
+/// W43: an SSH key is told as what it is, clusters that do not verify with it are named, and Argo CD comes to none.
+#[tokio::test]
+async fn an_ssh_key_is_a_signer_for_flux_alone() {
+    let hub = TestHub::start("signers-ssh").await;
+    engine::import_of(&hub, EngineKind::Argocd, 3, "3.5.0").await;
+    let token = hub.add("eu1").await;
+    let agent = Agent::new(1);
+    assert_eq!(agent.join(&hub, "eu1", &token).await.0, 200);
+    let tells = async |reads: bool| {
+        let mut facts = json!({ "engine.in-force": "flux" });
+        if reads {
+            facts["engine.verifies-ssh"] = json!("true");
+        }
+        let body = json!({ "facts": facts }).to_string();
+        let told = agent
+            .call(&hub, "POST", "/v1/clusters/eu1/reports", &body)
+            .await;
+        assert_eq!(told.0, 200);
+    };
+    tells(false).await;
+    let asked = json!({ "publicKey": SSH_KEY, "force": true });
+    let (code, shown) = hub.post(PATH, &asked).await;
+    assert_eq!(code, 201, "{shown}");
+    let key = &shown["keys"][0];
+    assert_eq!(key["fingerprint"], SSH_PRINT);
+    assert_eq!(key["user"], "ada@example.org");
+    assert_eq!(shown["sshUnread"], json!(["eu1"]));
+    let told = json!([{ "fingerprint": SSH_PRINT, "sshKey": format!("{SSH_KEY}\n") }]);
+    assert_eq!(signers(&agent, &hub).await.1, told);
+
+    tells(true).await;
+    let (_, shown) = hub.get(PATH).await;
+    assert_eq!(shown["sshUnread"], Value::Null);
+    let new = json!({ "name": "zz9", "engine": "argocd" });
+    let (code, problem) = hub.post("/v1/clusters", &new).await;
+    assert_eq!((code, slug(&problem)), (409, "other-engine"), "{problem}");
+    let gone = json!({ "fingerprint": SSH_PRINT });
+    let (code, shown) = hub.post("/v1/catalog/signers/drop", &gone).await;
+    assert_eq!((code, &shown["keys"]), (200, &json!([])), "{shown}");
     hub.stop().await;
 }
 

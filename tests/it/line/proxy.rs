@@ -42,6 +42,9 @@ pub(crate) enum Manner {
 
 /// `user:p@ss` in Base64.
 const BASIC: &str = "Basic dXNlcjpwQHNz";
+/// What is said of a proxy that wants other credentials, and what to do.
+pub(super) const UNAUTHORISED: &str = "the proxy wants other credentials (407); give its URL with them to 'linesman cluster readopt' with \
+     --https-proxy-file, and apply that YAML";
 
 impl Proxy {
     pub(crate) async fn new(manner: Manner) -> Self {
@@ -122,16 +125,8 @@ async fn a_line_goes_through_a_proxy_that_asks_for_credentials() {
 async fn a_proxy_that_refuses_is_named_and_its_credentials_are_not() {
     let world = World::new().await;
     for (manner, credentials, text) in [
-        (
-            Manner::Willing,
-            None,
-            "the proxy wants other credentials (407)",
-        ),
-        (
-            Manner::Willing,
-            Some("user:wrong"),
-            "the proxy wants other credentials (407)",
-        ),
+        (Manner::Willing, None, UNAUTHORISED),
+        (Manner::Willing, Some("user:wrong"), UNAUTHORISED),
         (
             Manner::Refusing,
             Some("user:p@ss"),

@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::proxy::UNAUTHORISED;
 use super::world::{PATIENCE, World, trusting};
 use super::{echo, open, pattern, round_trip};
 use crate::proxy;
@@ -336,10 +337,7 @@ async fn lives_through(silence: Duration) {
 async fn squid_that_wants_other_credentials_is_named() {
     let (world, squid) = (World::behind_nginx().await, Squid::new());
     let mut agent = world.agent_through(squid.config("user:wrong"));
-    let said = format!(
-        "CONNECT through proxy {}: the proxy wants other credentials (407)",
-        squid.address
-    );
+    let said = format!("CONNECT through proxy {}: {UNAUTHORISED}", squid.address);
     assert_eq!(agent.failure().await, said);
     world.end().await;
 }

@@ -120,6 +120,32 @@ async fn a_hundred_requests_that_waited_are_all_served() {
     assert_eq!(answers, [http::StatusCode::OK; PARKED]);
 }
 
+/// L13: where as many wait for the line as may, the next one is told so, and may come again: nothing of it was sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_finds_no_place_to_wait_for_the_line_may_come_again() {
+    const PLACES: usize = 100;
+    let server = ApiServer::start().await;
+    let world = World::with_line(&server).await;
+    world.door.send_replace(SHUT);
+    world.has_line(false).await;
+    let (name, tunnels) = (name(), &world.hub.tunnels);
+    let waits = (0..PLACES).map(|_| tunnels.wait(&name, None, PATIENCE));
+    let waiting = futures_util::future::join_all(waits.collect::<Vec<_>>());
+    let one_more = async {
+        waits_for_it(&world, PLACES).await;
+        asked(&world).await.0
+    };
+    let response = tokio::select! {
+        response = one_more => response,
+        _ = waiting => panic!("they wait no more"),
+    };
+    assert_eq!(response.headers()["retry-after"], "1");
+    let (code, hop, message) = refusal(response).await;
+    assert_eq!((code, hop.as_str()), (503, "line"), "{message}");
+    let told = "line: the line of cluster eu1 is not there yet, and too many requests wait already; repeat it in some seconds";
+    assert!(message.contains(told), "{message}");
+}
+
 /// L16: what runs when an agent leaves has the drain time, beside the line of the next one, which takes over nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_runs_on_while_its_agent_drains() {

@@ -198,6 +198,15 @@ impl Pair {
         self.policy.send_replace(Some(policy));
     }
 
+    /// As where the agent has just begun; gives what it will read.
+    pub(super) fn unread(&self) -> Option<Policy> {
+        self.policy.send_replace(None)
+    }
+
+    pub(super) fn read(&self, policy: Option<Policy>) {
+        self.policy.send_replace(policy);
+    }
+
     /// As where the owner applies adoption YAML that covers these namespaces.
     pub(super) fn cover(&self, namespaces: &[&str]) {
         let namespaces = namespaces.iter().map(|name| (*name).to_owned());

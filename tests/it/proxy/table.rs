@@ -84,6 +84,28 @@ async fn an_api_server_that_does_not_answer_is_named_by_the_agent() {
     assert!(began.elapsed() < PATIENCE, "the time is not waited for");
 }
 
+/// What a request waits for at an agent that has just begun counts, too: the hub's patience began with the request.
+#[tokio::test]
+async fn an_api_server_that_does_not_answer_is_named_in_time_after_a_slow_start() {
+    let server = ApiServer::start().await;
+    let pair = Pair::new(&server);
+    let policy = pair.unread();
+    let patience = async {
+        let waits = Duration::from_secs(4);
+        tokio::time::pause();
+        tokio::time::sleep(waits).await;
+        tokio::time::resume();
+        pair.read(policy);
+        server.asked_for("/stuck", 1).await;
+        tokio::time::pause();
+    };
+    let began = tokio::time::Instant::now();
+    let (response, ()) = tokio::join!(pair.send(get("/api/v1/stuck")), patience);
+    assert_eq!(response.unwrap().status(), 504);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(73), "{took:?}");
+}
+
 /// One that says nothing at all is given up by the hub, and what was sent is sent once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_does_not_answer_is_given_up() {

@@ -20,6 +20,7 @@ on_both! {
     who_gets_a_new_name_keeps_the_grants,
     a_removed_local_users_name_is_free_for_whom_a_provider_knows,
     an_ssh_key_has_one_owner,
+    users_are_looked_up_by_their_ids,
 }
 
 /// As it was made.
@@ -142,6 +143,29 @@ pub(super) fn session(user: &UserRow) -> Session {
         expires_at: at(10_000),
         ended: false,
     }
+}
+
+/// A page of tokens needs their holders, of however many users there are.
+async fn users_are_looked_up_by_their_ids(store: Store) {
+    for name in ["ada", "bob", "eve"] {
+        user(&store, name, "viewer").await;
+    }
+    let eve = store.user("eve").await.unwrap().unwrap();
+    let removed = store.remove_user(eve.revision(), at(1)).await.unwrap();
+    assert_eq!(removed, Ended::Done);
+    for (ids, expected) in [
+        (&["id-eve", "id-ada", "id-nobody"][..], &["ada", "eve"][..]),
+        (&["id-bob", "id-bob"], &["bob"]),
+        (&[], &[]),
+    ] {
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let found = store.users_of(&ids).await.unwrap();
+        let names: Vec<&str> = found.iter().map(|user| user.name.as_str()).collect();
+        assert_eq!(names, expected, "{ids:?}");
+    }
+    let all = ["id-ada", "id-bob"].map(str::to_owned);
+    let users = store.users().await.unwrap();
+    assert_eq!(store.users_of(&all).await.unwrap(), users);
 }
 
 async fn who_gets_a_new_name_keeps_the_grants(store: Store) {

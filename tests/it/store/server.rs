@@ -47,6 +47,32 @@ async fn a_newer_schema_is_refused_and_stays(place: Place) {
     assert_eq!(store.hub_id().await.unwrap(), id);
 }
 
+/// All others that readiness needs are there; the audit's is made with the first record, and each request waits for that.
+#[tokio::test]
+async fn a_server_without_a_connection_for_the_audit_is_not_ready() {
+    let url = postgres::database().await;
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let role = format!("few_{database}");
+    let own = format!(
+        "CREATE ROLE {role} LOGIN; ALTER DATABASE {database} OWNER TO {role};
+        ALTER SCHEMA public OWNER TO {role}"
+    );
+    postgres::execute(&url, &own).await;
+    let limited = async |limit: i32| {
+        let limit = format!("ALTER ROLE {role} CONNECTION LIMIT {limit}");
+        postgres::execute(&url, &limit).await;
+    };
+    let as_role = url.replace("postgres://linesman@", &format!("postgres://{role}@"));
+    let store = Postgres::open(Target::parse(&as_role).unwrap(), Share::Alone);
+    let store = Store::Postgres(store.await.unwrap());
+    store.hub_id().await.unwrap();
+    limited(1).await;
+    let why = store.check().await.unwrap_err().to_string();
+    assert_eq!(why, "make ready for records in the database");
+    limited(-1).await;
+    store.check().await.unwrap();
+}
+
 /// H56
 #[tokio::test]
 async fn a_newer_schema_is_refused_by_sqlite() {

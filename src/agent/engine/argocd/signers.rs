@@ -21,21 +21,26 @@ pub const KEYRING: &str = "argocd-gpg-keys-cm";
 const OURS: &str = "linesman.dev/signers";
 /// Where a project says whose signature it wants.
 const WANTED: &str = "/spec/signatureKeys";
+/// What goes before it since Argo CD 3.5: with `git` in it the keys above are not looked at (`EffectiveSourceIntegrity`).
+const INSTEAD: &str = "/spec/sourceIntegrity";
 /// With which Argo CD's programs are told to look at no signature.
 const SWITCH: &str = "ARGOCD_GPG_ENABLED";
 /// Digits of a key ID, the last of a fingerprint.
 const DIGITS: usize = 16;
+/// What no key has for its ID: who names it applies nothing, and who names none applies everything.
+const NOBODY: &str = "0000000000000000";
 
 /// The project, with the keys of which one has to have signed what its Applications read from Git. A signature names the subkey that
-/// made it.
+/// made it. Argo CD reads OpenPGP alone: what an SSH key signed it refuses.
 pub(super) fn project(mut project: Value, signers: &[SignerRef]) -> Value {
     if signers.is_empty() {
         return project;
     }
-    let prints = signers
-        .iter()
-        .flat_map(|s| std::iter::once(&s.fingerprint).chain(&s.subkeys));
-    let ids: BTreeSet<&str> = prints.map(|print| id_of(print)).collect();
+    let prints = openpgp(signers).flat_map(|s| std::iter::once(&s.fingerprint).chain(&s.subkeys));
+    let mut ids: BTreeSet<&str> = prints.map(|print| id_of(print)).collect();
+    if ids.is_empty() {
+        ids.insert(NOBODY);
+    }
     let ids: Vec<Value> = ids.iter().map(|id| json!({ "keyID": id })).collect();
     project["metadata"]["annotations"] = json!({ OURS: named(signers) });
     project["spec"]["signatureKeys"] = json!(ids);
@@ -54,20 +59,23 @@ pub(super) fn keyring(
             "metadata": {"name": KEYRING, "namespace": place},
         })
     };
-    let base = bundled.or_else(|| (!signers.is_empty()).then(made))?;
+    let has_keys = openpgp(signers).next().is_some();
+    let base = bundled.or_else(|| has_keys.then(made))?;
     let mut keys = json!({"metadata": {"labels": {"app.kubernetes.io/part-of": PART_OF}}});
-    if !signers.is_empty() {
-        let ring = signers
-            .iter()
-            .map(|s| (id_of(&s.fingerprint).to_owned(), json!(s.public_key)));
+    if has_keys {
+        let ring =
+            openpgp(signers).map(|s| (id_of(&s.fingerprint).to_owned(), json!(s.public_key)));
         keys["metadata"]["annotations"] = json!({ OURS: named(signers) });
         keys["data"] = Value::Object(ring.collect());
     }
     Some((compare::merged(&keys, &base), keys))
 }
 
-/// Where something is there by an earlier word of the hub's and wanted no more. What owners put there themselves stays.
+/// Where something is there by an earlier word of the hub's and wanted no more, or passes over what is. What else owners put there stays.
 pub fn left(id: &ObjectId, wanted: &Value, live: &Value) -> Vec<String> {
+    if withdrawn(id, wanted, live).is_some() {
+        return vec![INSTEAD.to_owned()];
+    }
     let Some(before) = told(live) else {
         return Vec::new();
     };
@@ -81,6 +89,13 @@ pub fn left(id: &ObjectId, wanted: &Value, live: &Value) -> Vec<String> {
         }
         _ => Vec::new(),
     }
+}
+
+/// What a project that is there has to lose before it is applied, for to apply leaves what others have set: policies of people's, with
+/// which its keys would be passed over.
+pub fn withdrawn(id: &ObjectId, wanted: &Value, live: &Value) -> Option<Value> {
+    let project = id.kind == Kind::AppProject && id.name == PROJECT;
+    (project && is_passed_over(wanted, live)).then(|| json!({"spec": {"sourceIntegrity": null}}))
 }
 
 /// The patch of our `keys` of an object that others write, too; of the key ring it takes with it what is [`left`].
@@ -117,7 +132,13 @@ pub fn known(id: &ObjectId, wanted: &Value, fields: &Value) -> Value {
 /// Whether a project that is there wants the signatures that it has to want.
 pub fn asks(wanted: &Value, live: &Value) -> bool {
     let keys = wanted.pointer(WANTED);
-    keys.is_none_or(|keys| live.pointer(WANTED) == Some(keys))
+    keys.is_none_or(|keys| live.pointer(WANTED) == Some(keys) && !is_passed_over(wanted, live))
+}
+
+/// Whether the keys of ours that a project is to name would not be looked at.
+fn is_passed_over(wanted: &Value, live: &Value) -> bool {
+    let git = live.pointer(INSTEAD).and_then(|instead| instead.get("git"));
+    told(wanted).is_some() && git.is_some_and(|git| !git.is_null())
 }
 
 /// Whether projects of this version can name keys: of a field that the API server does not know nothing stays.
@@ -154,8 +175,12 @@ fn id_of(print: &str) -> &str {
     print.get(at..).unwrap_or(print)
 }
 
+fn openpgp(signers: &[SignerRef]) -> impl Iterator<Item = &SignerRef> {
+    signers.iter().filter(|s| !s.is_ssh())
+}
+
 fn named(signers: &[SignerRef]) -> String {
-    let ids: BTreeSet<&str> = signers.iter().map(|s| id_of(&s.fingerprint)).collect();
+    let ids: BTreeSet<&str> = openpgp(signers).map(|s| id_of(&s.fingerprint)).collect();
     ids.into_iter().collect::<Vec<_>>().join(",")
 }
 
@@ -277,6 +302,58 @@ mod tests {
         assert_eq!(left(&of_project, &open, &owners), [] as [String; 0]);
         assert!(asks(&signed, &signed) && asks(&open, &owners));
         assert!(!asks(&signed, &owners) && !asks(&signed, &open));
+    }
+
+    /// W43: Argo CD knows no SSH keys, and with an empty list it would look at no signature.
+    #[test]
+    fn with_ssh_keys_alone_nothing_is_applied() {
+        let ssh = SignerRef {
+            fingerprint: "SHA256:abc".to_owned(),
+            public_key: "ssh-ed25519 AAAA".to_owned(),
+            subkeys: Vec::new(),
+        };
+        let spec = || json!({"spec": {}});
+        let alone = project(spec(), std::slice::from_ref(&ssh));
+        let nobody = json!([{"keyID": "0".repeat(16)}]);
+        assert_eq!(alone["spec"]["signatureKeys"], nobody);
+        assert!(asks(&alone, &alone) && !asks(&alone, &spec()));
+        assert_eq!(ring(std::slice::from_ref(&ssh)), ring(&[]));
+        assert_eq!(keyring(None, "argocd", std::slice::from_ref(&ssh)), None);
+        let both = [ssh, signer('A', &[])];
+        assert_eq!(project(spec(), &both), project(spec(), &both[1..]));
+        assert_eq!(ring(&both), ring(&both[1..]));
+    }
+
+    /// W43: since Argo CD 3.5 a project's policies go before its keys, also where they ask for nothing.
+    #[test]
+    fn policies_with_which_the_keys_are_passed_over_go() {
+        let of_project = id(Kind::AppProject, PROJECT);
+        let (signed, open) = (
+            project(json!({"spec": {}}), &[signer('A', &[])]),
+            json!({"spec": {}}),
+        );
+        let with = |project: &Value, integrity: Value| {
+            let mut project = project.clone();
+            project["spec"]["sourceIntegrity"] = integrity;
+            project
+        };
+        let none = json!({"git": {"policies": []}});
+        let live = with(&signed, none.clone());
+        assert_eq!(left(&of_project, &signed, &live), [INSTEAD]);
+        let gone = json!({"spec": {"sourceIntegrity": null}});
+        assert_eq!(withdrawn(&of_project, &signed, &live), Some(gone));
+        assert!(!asks(&signed, &live));
+        // Where nobody signs it is the owner's, and what is of no repository passes nothing over.
+        let owners = with(&open, none);
+        assert_eq!(left(&of_project, &open, &owners), [] as [String; 0]);
+        assert!(asks(&open, &owners));
+        for other in [json!({}), json!({"git": null}), json!({"helm": {}})] {
+            let live = with(&signed, other);
+            assert_eq!(withdrawn(&of_project, &signed, &live), None, "{live}");
+            assert!(asks(&signed, &live), "{live}");
+        }
+        let shop = id(Kind::AppProject, "shop");
+        assert_eq!(withdrawn(&shop, &signed, &live), None);
     }
 
     /// A snapshot says nothing of who signs: to go back to it would take a new signer's key away.

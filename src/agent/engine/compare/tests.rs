@@ -37,6 +37,39 @@ fn a_selector_holds_as_a_whole() {
     assert_eq!(drift(&policy(json!({})), &narrow), at);
 }
 
+/// F33: what a rule of a policy has more lets less through, and nothing of what it had is gone.
+#[test]
+fn a_rule_of_a_policy_holds_as_a_whole() {
+    let port = json!([{"port": 8080, "protocol": "TCP"}]);
+    let block = json!([{"ipBlock": {"cidr": "10.0.0.0/8"}}]);
+    let peer = json!([{"podSelector": {}}]);
+    let unnamed = json!([{"port": 8080}]);
+    let all = json!([{"podSelector": {}, "namespaceSelector": {}}]);
+    for (wanted, live, differs) in [
+        (json!({}), json!({}), false),
+        (json!({}), json!({"to": []}), false),
+        (json!({}), json!({"to": block}), true),
+        (json!({}), json!({"ports": port}), true),
+        (
+            json!({"to": peer}),
+            json!({"ports": null, "to": peer}),
+            false,
+        ),
+        (
+            json!({"to": peer}),
+            json!({"ports": port, "to": peer}),
+            true,
+        ),
+        (json!({"to": peer}), json!({"to": all}), true),
+        (json!({"ports": unnamed}), json!({"ports": port}), false),
+    ] {
+        let policy = |rule: &Value| json!({"spec": {"egress": [rule]}});
+        let found = drift(&policy(&wanted), &policy(&live));
+        let at: &[&str] = if differs { &["/spec/egress"] } else { &[] };
+        assert_eq!(found, at, "{wanted} {live}");
+    }
+}
+
 #[test]
 fn changed_fields_are_named() {
     let wanted = json!({
@@ -135,6 +168,99 @@ fn rights_that_somebody_added_to_a_pod_are_named() {
         ]
     );
     assert_eq!(additions(&live, &live), Vec::<String>::new());
+}
+
+/// F8, F10: of none of these the manifests of Argo CD say anything, and each of them ends a controller.
+#[test]
+fn bounds_and_conditions_that_somebody_added_to_a_pod_are_named() {
+    let pod = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
+    let wanted = pod(json!({"containers": [{"name": "m", "resources": {"limits": {"cpu": "1"}}}]}));
+    // What the API server makes of that.
+    let completed = pod(json!({
+        "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+        "containers": [{"name": "m", "resources": {"limits": {"cpu": "1"}}}],
+    }));
+    assert_eq!(additions(&wanted, &completed), [""; 0]);
+    let bare = pod(json!({"containers": [{"name": "m"}]}));
+    let empty = pod(json!({
+        "automountServiceAccountToken": true, "hostAliases": [],
+        "containers": [{"name": "m", "resources": {}}],
+    }));
+    assert_eq!(additions(&bare, &empty), [""; 0]);
+    let live = pod(json!({
+        "dnsPolicy": "None", "schedulerName": "nobody", "automountServiceAccountToken": false,
+        "readinessGates": [{"conditionType": "never"}],
+        "containers": [{
+            "name": "m", "livenessProbe": {"exec": {"command": ["false"]}},
+            "resources": {"limits": {"cpu": "2", "memory": "10Mi"}, "requests": {"cpu": "900"}},
+        }],
+    }));
+    assert_eq!(
+        additions(&wanted, &live),
+        [
+            "/spec/template/spec/readinessGates",
+            "/spec/template/spec/schedulerName",
+            "/spec/template/spec/dnsPolicy",
+            "/spec/template/spec/automountServiceAccountToken",
+            "/spec/template/spec/containers/resources/limits/memory",
+            "/spec/template/spec/containers/resources/requests/cpu",
+            "/spec/template/spec/containers/livenessProbe",
+        ]
+    );
+    assert_eq!(additions(&live, &live), [""; 0]);
+}
+
+/// F8: admission names no field manager for what it gives, and once that is known it is no addition.
+#[test]
+fn bounds_that_are_known_are_no_additions() {
+    let pod =
+        |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let of = |resources: Value| pod(json!([{"name": "m", "resources": resources}]));
+    let known = of(json!({"limits": {"cpu": "1"}}));
+    let live = of(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}}));
+    let more = bounds(&known, &live).unwrap();
+    let expected = json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}});
+    assert_eq!(more, of(expected));
+    assert_eq!(additions(&known, &live).len(), 2);
+    assert_eq!(additions(&merged(&known, &more), &live), [""; 0]);
+    for (known, live) in [
+        (&live, &live),
+        (&live, &known),
+        (&pod(json!([{"name": "m"}])), &of(json!({}))),
+        (&pod(json!([])), &live),
+        (&json!({}), &json!({})),
+    ] {
+        assert_eq!(bounds(known, live), None, "{known} {live}");
+    }
+}
+
+/// F3, F4: 'kubectl rollout pause', and what is mended then comes to no Pod.
+#[test]
+fn what_keeps_pods_from_a_mended_version_is_named() {
+    let workload = |mut spec: Value| {
+        spec["template"] = json!({"spec": {"containers": [{"name": "m"}]}});
+        json!({"spec": spec})
+    };
+    let wanted = workload(json!({"replicas": 1}));
+    let rolling = |partition: u8| json!({"rollingUpdate": {"partition": partition}});
+    for (spec, added) in [
+        (json!({"paused": true}), Some("/spec/paused")),
+        (json!({"paused": false}), None),
+        (
+            json!({"minReadySeconds": 3600}),
+            Some("/spec/minReadySeconds"),
+        ),
+        (
+            json!({"updateStrategy": rolling(1)}),
+            Some("/spec/updateStrategy/rollingUpdate/partition"),
+        ),
+        (json!({"updateStrategy": rolling(0)}), None),
+    ] {
+        let live = workload(spec);
+        let added: Vec<&str> = added.into_iter().collect();
+        assert_eq!(additions(&wanted, &live), added, "{live}");
+        assert_eq!(additions(&live, &live), [""; 0]);
+    }
 }
 
 #[test]

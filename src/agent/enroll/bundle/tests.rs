@@ -13,7 +13,7 @@ use crate::agent::link::LinkState;
 use crate::agent::plan::replace::REFUSED;
 use crate::agent::plan::tests::desired_of;
 use crate::manifests::{EngineNamespaces, scope::Extent};
-use crate::wire::api::AgentBuild;
+use crate::wire::api::{AgentBuild, SignerRef};
 
 /// The ConfigMap that an API server has, and the answers to the writes of it that come next: what it does not take, it answers
 /// with 500.
@@ -190,6 +190,38 @@ async fn what_comes_back_follows_what_the_engine_follows() {
         assert_eq!(led, (Some(EngineKind::Flux), "clusters/eu1"), "{path}");
         assert!(keeper.is_settled(&assignment.engine, None), "{path}");
     }
+}
+
+/// W43: a version whose projects cannot name keys would apply what nobody signed, also in the place of another version.
+#[tokio::test]
+async fn no_version_comes_that_looks_at_no_signature() {
+    let mut desired = desired_of(EngineKind::Argocd);
+    let objects = desired.install.bundle.objects.iter().map(|o| {
+        let mut object = o.whole().into_owned();
+        if object["metadata"]["name"] == "appprojects.argoproj.io" {
+            let fields = json!({"sourceIntegrity": {"type": "object"}});
+            let schema =
+                json!({"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}});
+            object["spec"] = json!({"versions": [{"name": "v1alpha1", "schema": schema}]});
+        }
+        object
+    });
+    let bundle = Bundle::from_objects(objects.collect()).unwrap();
+    desired.install.form.bundle = bundle.digest.clone();
+    desired.assignment.engine.bundle = bundle.digest.clone();
+    desired.install.bundle = Arc::new(bundle);
+    let mut assignment = desired.assignment;
+    assignment.catalog.signers = vec![SignerRef {
+        fingerprint: "A8".repeat(20),
+        public_key: "armor".to_owned(),
+        subkeys: Vec::new(),
+    }];
+    let mut keeper = keeper(&Arc::default());
+    keeper.held = Some(desired.install);
+    assert_eq!(keeper.turn(&wish(&assignment)).await.unwrap(), Turn::Done);
+    assignment.engine.registry = Some("registry.example.org".to_owned());
+    let refused = keeper.turn(&wish(&assignment)).await.unwrap_err();
+    assert_eq!(refused.to_string(), plan::replace::UNVERIFIED);
 }
 
 /// An API server with one Kustomization, whose finalizer it lets nobody take away; of the rest of Flux nothing is left but its

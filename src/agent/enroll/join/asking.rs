@@ -114,7 +114,12 @@ impl Asking {
             deploy_key: identity::public_line(&keys.deploy, cluster)?,
             deploy_proof: keys.deploy_proof(&keys.deploy, &hub.hub_id, cluster),
             agent: self.context.build.clone(),
-            facts: facts::collect(&self.context.kube, &self.context.namespace, None).await,
+            facts: Box::pin(facts::collect(
+                &self.context.kube,
+                &self.context.namespace,
+                None,
+            ))
+            .await,
         };
         let call = Call::post("/v1/join", &request)?;
         let signature = signed(&keys, &hub, &call);

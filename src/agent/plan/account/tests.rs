@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::*;
 use crate::agent::plan::Action;
 use crate::agent::plan::tests::Cluster;
@@ -30,6 +32,68 @@ fn a_pod_that_is_older_than_its_service_account_holds_a_void_token() {
         outlived(cluster.now, install, &observed, history, &mut found);
         let found: Vec<_> = found.into_iter().map(|f| (f.class, f.object)).collect();
         assert_eq!(found, expected, "{made} {pod}");
+    }
+}
+
+/// F2: scanners advise it, and the engine ends with its next Pod.
+#[test]
+fn an_account_that_gives_no_token_is_told_of_where_pods_need_one() {
+    let id = account();
+    let controller = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    for (gives, of_pods, by_git, told) in [
+        (json!(false), None, false, true),
+        (json!(false), Some(true), false, false),
+        (json!(false), Some(false), false, false),
+        (json!(false), None, true, false),
+        (json!(true), None, false, false),
+        (Value::Null, None, false, false),
+    ] {
+        let mut cluster = Cluster::working();
+        let applier = cluster.install.traits.applier;
+        let writer = if by_git { applier } else { "kubectl" };
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["automountServiceAccountToken"] = gives.clone();
+        writer.clone_into(&mut live.writer);
+        let all = &mut cluster.install.wanted;
+        all.get_mut(&id).unwrap().git_owned = by_git;
+        let wanted = all.get_mut(&controller).unwrap();
+        let mut expect = wanted.expect.as_ref().clone();
+        if let Some(asks) = of_pods {
+            expect["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(asks);
+        }
+        wanted.expect = Arc::new(expect);
+        let (observed, mut found) = (cluster.observed(), Vec::new());
+        let (install, history) = (&cluster.install, &cluster.history);
+        outlived(cluster.now, install, &observed, history, &mut found);
+        let text = "differs at /automountServiceAccountToken; its next Pods get no token";
+        let found: Vec<_> = found
+            .iter()
+            .map(|f| (f.class, &f.object, f.evidence.as_str()))
+            .collect();
+        let expected: &[_] = if told {
+            &[(Class::ObjectAltered, &id, text)]
+        } else {
+            &[]
+        };
+        assert_eq!(found, expected, "{gives} {of_pods:?} {by_git}");
+    }
+}
+
+/// Who has both say so, as scanners advise it, has a controller that works.
+#[test]
+fn an_account_that_gives_no_token_is_left_alone_where_the_pods_ask_for_theirs() {
+    let id = account();
+    let controller = ObjectId::new(Kind::Deployment, "flux-system", "source-controller");
+    for (asks, told) in [(true, false), (false, true)] {
+        let mut cluster = Cluster::working();
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.fields["automountServiceAccountToken"] = json!(false);
+        let live = cluster.objects.get_mut(&controller).unwrap();
+        live.fields["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(asks);
+        let (observed, mut found) = (cluster.observed(), Vec::new());
+        let (install, history) = (&cluster.install, &cluster.history);
+        outlived(cluster.now, install, &observed, history, &mut found);
+        assert_eq!(!found.is_empty(), told, "{asks}");
     }
 }
 

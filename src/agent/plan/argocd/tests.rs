@@ -217,6 +217,7 @@ fn a_refused_signature_is_called_that_however_it_is_said() {
         "Found good signature made with RSA key 0123456789ABCDEF, but this key is not allowed in AppProject",
         "Found signature made with EDDSA key 0123456789ABCDEF, but verification result was invalid: 'gpg: Can't check signature: No public key'",
         "Could not verify commit signature on revision 'abc', check logs for more information.",
+        "GIT/GPG: Failed verifying revision abc by 'Ada <ada@example.org>': unsigned (key_id=)",
     ] {
         let sync = json!({"status": "OutOfSync", "revision": "abc"});
         let tried = format!("ComparisonError: {text}");

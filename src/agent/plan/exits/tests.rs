@@ -143,6 +143,66 @@ fn what_was_changed_before_it_began_to_fail_is_undone() {
     }
 }
 
+/// F43, W25: when it was changed is by the API server's clock, and when it failed by the agent's.
+#[test]
+fn what_failed_before_a_change_did_so_whatever_the_clocks_show() {
+    for ahead in [-600, 0, 600] {
+        for (seconds, expected) in [(60, Class::BadEngineCommit), (2, Class::CrashLoop)] {
+            let mut cluster = looked(&[(0, "a", 0, ERROR), (50, "a", 3, ERROR)]);
+            for (id, wanted) in &mut cluster.install.wanted {
+                wanted.git_owned = is_workload(id.kind);
+            }
+            cluster.now += Duration::seconds(55);
+            let seen = cluster.now - Duration::seconds(seconds);
+            let written = seen + Duration::seconds(ahead);
+            cluster.history.versions.insert(id(), (written, seen));
+            let live = cluster.objects.get_mut(&id()).unwrap();
+            "kustomize-controller".clone_into(&mut live.writer);
+            live.written = Some(written);
+            let args = "/spec/template/spec/containers/0/args";
+            *live.fields.pointer_mut(args).unwrap() = json!(["--concurrent=99"]);
+            let classes: Vec<Class> = said(&cluster).into_iter().map(|(class, _)| class).collect();
+            assert_eq!(classes, [expected], "{ahead} {seconds}");
+        }
+    }
+}
+
+/// F43: what one Pod dies of is not its version, where another one of that goes on with its work.
+#[test]
+fn a_version_of_which_a_pod_works_is_not_what_another_one_dies_of() {
+    for (all, steady, expected) in [
+        (2, true, Class::CrashLoop),
+        (2, false, Class::BadEngineCommit),
+        // One of them is of the version before.
+        (3, true, Class::BadEngineCommit),
+    ] {
+        let mut cluster = looked(&[(0, "a", 0, ERROR), (50, "a", 3, ERROR)]);
+        for (id, wanted) in &mut cluster.install.wanted {
+            wanted.git_owned = is_workload(id.kind);
+        }
+        cluster.now += Duration::seconds(55);
+        let other = Pod {
+            uid: "b".to_owned(),
+            ready: steady,
+            restarts: 0,
+            ended: None,
+            ..cluster.pods[NAME].clone()
+        };
+        cluster.pods.insert("other".to_owned(), other);
+        let at = cluster.now - Duration::seconds(60);
+        let live = cluster.objects.get_mut(&id()).unwrap();
+        "kustomize-controller".clone_into(&mut live.writer);
+        live.written = Some(at);
+        let args = "/spec/template/spec/containers/0/args";
+        *live.fields.pointer_mut(args).unwrap() = json!(["--concurrent=99"]);
+        let status = &mut live.fields["status"];
+        (status["replicas"], status["availableReplicas"]) = (json!(all), json!(all));
+        status["updatedReplicas"] = json!(2);
+        let classes: Vec<Class> = said(&cluster).into_iter().map(|(class, _)| class).collect();
+        assert_eq!(classes, [expected], "{all} {steady}");
+    }
+}
+
 /// Whatever fails, no more than that is kept, and nothing of a Pod that is gone.
 #[test]
 fn what_is_remembered_has_a_bound() {

@@ -153,11 +153,11 @@ faults! {
               A CRD that still stores new objects in a lost version needs a bundle in between. Of what Flux says (a Kustomization's ReconciliationFailed) the object is looked at first, once an hour, for what is said may be out of date: where its field managers do speak of that version, all objects with such ones are written, for 15 s at most; else none, and the heal is reported";
         advice "";
     UndecodableObject: 18, Budget::PerHour(3), 3 s;
-        seen "a Kustomization, HelmRelease or source (GitRepository, OCIRepository, HelmRepository, HelmChart, Bucket), in any namespace, has a duration that Go cannot hold: the API server takes it, and its controller can read none of that kind any more; in Argo CD a kind that cannot be listed";
+        seen "a Kustomization, HelmRelease or source (GitRepository, OCIRepository, HelmRepository, HelmChart, Bucket), in any namespace, has a duration that Go cannot hold: the API server takes it, and its controller can read none of that kind any more; a Receiver, ImageRepository or ImageUpdateAutomation has one; in Argo CD a kind that cannot be listed";
         evidence "the object, the fields and their values; who wrote them and when; in Argo CD the engine's message, which names the kind";
         does "takes that one object out of the way: gives just these fields the stand-in `1h0m0s`, suspends it, so that nothing comes of that, and holds it back from Git; \
               what it brought stays. The next commit gives it back to Git, and what somebody writes there anew puts it to work again. \
-              A root is mended as `SourceAltered` or `ObjectAltered`. Reports in namespaces that were not adopted, and with Argo CD, which names a kind and no object, \
+              A root is mended as `SourceAltered` or `ObjectAltered`. Reports Receivers and objects of the image controllers, which are then not restarted for their silence; in namespaces that were not adopted; and with Argo CD, which names a kind and no object, \
               and cannot list it for reasons of whoever serves that kind";
         advice "correct or delete the object that is named: until then the engine is blind to all of its kind";
     RbacAltered: 19, Budget::PerHour(5), 0 s;
@@ -178,8 +178,9 @@ faults! {
     LeftoverFinalizers: 22, Budget::PerHour(3), 0 s;
         seen "an object of the install has been in deletion for more than 60 s";
         evidence "since when; the finalizers that hold it; for a sync object the controller that should drop them, and whether it is available";
-        does "drops the engine's finalizer, and no other";
-        advice "";
+        does "drops the engine's finalizer, and no other; reports what somebody else's holds";
+        advice "look for whose finalizer it is that the heal names, and have that controller run, or take the finalizer off by hand: \
+                an object of the engine that is being deleted is made again only when it is gone";
     RootDeleted: 23, Budget::Spaced, 0 s;
         seen "the source or sync object, or the root Application, is gone";
         evidence "the object";
@@ -298,7 +299,7 @@ faults! {
         does "reports; a root's path is mended as `SourceAltered`";
         advice "commit the directory that it names to the catalog";
     BadEngineCommit: 43, Budget::PerHour(5), 10 s;
-        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer (while kustomize-controller says that it applies a root or waits for what that brought, half a minute longer than the root's own timeout), serves nobody or was told to look at its own namespace alone (`--watch-all-namespaces=false`) where its objects are in others, too, fails again and again as `CrashLoop` and `OomKilled` say, or fails for a minute beside a Pod of the old one; of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
+        seen "a commit's version of a controller cannot run, is scaled to 0, runs and does not answer (while kustomize-controller says that it applies a root or waits for what that brought, half a minute longer than the root's own timeout), serves nobody or was told to look at its own namespace alone (`--watch-all-namespaces=false`) where its objects are in others, too, fails again and again as `CrashLoop` and `OomKilled` say with no other Pod of it at work, or fails for a minute beside Pods that may all be of the old one (10 min, where one of the new one works and old ones are left); of a role, a binding or a setting: what depends on it complains; of a role or a binding of Argo CD: its operation on that commit is refused something for want of rights";
         evidence "what the Pod waits for; the commit and the fields that it changed";
         does "holds just that object back from Git (in Argo CD by its Application's `ignoreDifferences`), applies it as last known good, and gives it back when the catalog has another commit that still has it: at once the first time, later and later (10 min to 6 h) if that breaks it again; or when somebody says so at the hub";
         advice "";
@@ -384,8 +385,8 @@ faults! {
     ObjectAltered: 0, Budget::PerHour(5), 0 s;
         seen "fields of an object of the install differ, and no other class names it";
         evidence "the fields; who wrote them and when";
-        does "applies them; what somebody added to a Pod template since it was last known good, and what stops it, is removed once it has not \
-              worked for 30 s; the guard policy is replaced as a whole";
+        does "applies them; what somebody added to a controller since it was last known good, and what stops it, is removed once it has not \
+              worked for 30 s; a controller's ServiceAccount gives tokens again; the guard policy is replaced as a whole";
         advice "";
     NotAvailable: 0, Budget::Report, 60 s;
         seen "a controller is not available, and nothing says why";

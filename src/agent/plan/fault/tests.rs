@@ -138,6 +138,7 @@ fn what_is_only_reported_names_the_next_action() {
         let some = matches!(
             class,
             Class::UndecodableObject
+                | Class::LeftoverFinalizers
                 | Class::ArtifactLost
                 | Class::Unschedulable
                 | Class::GitSecretBad

@@ -10,7 +10,7 @@ use super::{Finding, keeps_secrets, pruned, secret_class, values};
 use crate::agent::engine::argocd::signers;
 use crate::agent::engine::compare::{additions, drift};
 use crate::agent::engine::flux::{self, SIGNERS};
-use crate::agent::engine::{GUARD, Install, Wanted, guard, is_workload};
+use crate::agent::engine::{GUARD, Install, Wanted, alone, guard, is_workload};
 use crate::agent::plan::displaced::{self, Item};
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::quarantine::root::SUSPEND;
@@ -146,6 +146,7 @@ fn differing(
     let mut paths = drift(&wanted.expect, &live.fields);
     paths.extend(still_verifies(&wanted.expect, &live.fields).then(|| VERIFY.to_owned()));
     paths.extend(signers::left(id, &wanted.expect, &live.fields));
+    paths.extend(alone::surplus(id, &wanted.expect, &live.fields));
     paths.extend(still_pulls(wanted, live));
     paths.extend(quarantine::root::astray(id, live));
     paths.extend(guard::narrowed(id.kind, &live.fields));

@@ -3,7 +3,9 @@ use std::collections::BTreeSet;
 use time::macros::datetime;
 
 use super::*;
+use crate::agent::plan::Class;
 use crate::agent::plan::tests::Cluster;
+use crate::bundle::ObjectId;
 
 fn create() -> Step {
     Step {
@@ -175,6 +177,49 @@ fn tokens_are_void_where_an_account_was_made_that_was_not_there() {
         let void: Vec<(&ObjectId, &BTreeSet<String>)> = history.voided.iter().collect();
         let expected: &[_] = if is_void { &[(&account, &uids)] } else { &[] };
         assert_eq!(void, expected, "{target} {was_there}");
+    }
+}
+
+/// F8: what admission puts back at once is not replaced again before somebody changes the object.
+#[test]
+fn what_is_as_before_when_it_was_replaced_is_settled() {
+    let mut cluster = Cluster::working();
+    for (action, settles) in [
+        (Action::Replace, true),
+        (Action::Apply, true),
+        (Action::DropFailed, false),
+    ] {
+        let step = Step { action, ..create() };
+        let observed = cluster.observed();
+        let history = &mut cluster.history;
+        history.settled.clear();
+        history.acted(cluster.now, &step, &Outcome::Unchanged, &observed);
+        let mark = observed.objects[&step.target].mark();
+        let expected = settles.then_some(&mark);
+        assert_eq!(history.settled.get(&step.target), expected, "{step:?}");
+    }
+}
+
+/// F2: a Pod that was made while its account gave no tokens is without one for as long as it is there.
+#[test]
+fn pods_that_do_not_work_may_be_without_a_token_where_their_account_gave_none() {
+    let name = "source-controller";
+    let account = ObjectId::new(Kind::ServiceAccount, "flux-system", name);
+    for ready in [true, false] {
+        let mut cluster = Cluster::working();
+        let pod = cluster.pods.get_mut(name).unwrap();
+        pod.ready = ready;
+        let uids: BTreeSet<String> = [pod.uid.clone()].into();
+        let step = Step {
+            action: Action::Replace,
+            target: account.clone(),
+            ..create()
+        };
+        let (mut history, observed) = (History::default(), cluster.observed());
+        history.acted(cluster.now, &step, &Outcome::Done, &observed);
+        let void = history.voided.remove(&account).unwrap_or_default();
+        let expected = if ready { BTreeSet::new() } else { uids };
+        assert_eq!(void, expected, "{ready}");
     }
 }
 

@@ -15,11 +15,12 @@ use crate::agent::plan::exits::often;
 use crate::agent::plan::fault::Class;
 use crate::agent::plan::find::Finding;
 use crate::agent::plan::health::{pod_fault, pods_of, works};
-use crate::agent::plan::state::{History, Object, Observed};
+use crate::agent::plan::state::{History, Object, Observed, Pod};
 use crate::agent::plan::{argocd, health, latent, undecodable, witness};
 use crate::bundle::{Kind, ObjectId};
 use changed::{can_matter, takes};
 
+mod age;
 mod changed;
 
 /// A new version may take so long to come up before it is called stuck: as long as Kubernetes itself waits (a Deployment's
@@ -131,7 +132,11 @@ pub fn spoilt(
     if !is_workload(id.kind) {
         return None;
     }
-    let dies = || often(now, observed, history, (&id.name, live.written));
+    let dies = || {
+        let since = live.written.map(|at| history.seen_since(id, at));
+        let often = often(now, observed, history, (&id.name, since));
+        often.filter(|_| !is_proven(observed, history, (id, live)))
+    };
     let why = unreached(now, install, observed, history, (id, live));
     let why = why.or_else(|| deaf(install, observed, (id, live)));
     why.or_else(|| dies().map(|(_, text)| text))
@@ -172,7 +177,7 @@ pub(super) fn blamed(
         })?;
         let after = match root.kind {
             Kind::Application => argocd::looked(said).is_some_and(|at| at >= since),
-            _ => now - since > SAID,
+            _ => now - history.seen_since(id, since) > SAID,
         };
         after.then(|| format!("{root}: {text}"))
     });
@@ -284,12 +289,14 @@ fn harm(
         let text = "is scaled to 0 by Git".to_owned();
         return Some((Class::BadEngineCommit, text));
     }
-    let of_pods = pods_of(observed, &id.name).find_map(pod_fault);
+    let mut of_version = pods_of(observed, &id.name).filter(|pod| may_be_of(live, pod));
+    let of_pods = of_version.find_map(pod_fault);
     let shown = of_pods.filter(|(class, _)| *class != Class::Unschedulable);
-    let older = |age: Duration| live.written.is_some_and(|at| now - at > age);
+    let since = live.written.map(|at| history.seen_since(id, at));
+    let older = |age: Duration| since.is_some_and(|at| now - at > age);
     if !works(live) {
         let shown = shown.or_else(|| barred(now, observed, (id, live)));
-        let shown = shown.or_else(|| often(now, observed, history, (&id.name, live.written)));
+        let shown = shown.or_else(|| often(now, observed, history, (&id.name, since)));
         if let Some((_, text)) = shown {
             return Some((Class::BadEngineCommit, text));
         }
@@ -297,14 +304,48 @@ fn harm(
         let text = format!("has not come up for {} min", window.whole_minutes());
         return older(window).then_some((Class::EngineUpgradeStuck, text));
     }
-    let waits = live.number("/status/unavailableReplicas") > 0 && older(SERVED);
-    if let Some((_, text)) = shown.filter(|_| waits) {
-        let text = format!("the new Pod does not come up, an old one serves: {text}");
-        return Some((Class::BadEngineCommit, text));
+    let (serve, former) = (live.number("/status/availableReplicas"), former(live));
+    let down = all(live) > serve;
+    // Where a Pod of the new version is at work and none of the one before is left, it is not that version which another one fails by.
+    let how = if serve <= former && older(SERVED) {
+        Some("the new Pod does not come up, an old one serves")
+    } else if former > 0 && older(window(live)) {
+        Some("not all new Pods come up, an old one is left")
+    } else {
+        None
+    };
+    if let Some(((_, text), how)) = shown.zip(how).filter(|_| down) {
+        return Some((Class::BadEngineCommit, format!("{how}: {text}")));
     }
     let text = silent(now, install, observed, history, (id, live));
     let text = text.or_else(|| spoilt(now, install, observed, history, (id, live)))?;
     Some((Class::BadEngineCommit, text))
+}
+
+/// Whether a Pod may be of the version of its controller that is wanted now: of those of a Deployment nothing says so.
+fn may_be_of(live: &Object, pod: &Pod) -> bool {
+    let update = live.text("/status/updateRevision");
+    update.is_empty() || pod.revision.is_empty() || pod.revision == update
+}
+
+/// The Pods of a controller, of whatever version. A StatefulSet does not count those that are not available.
+fn all(live: &Object) -> i64 {
+    let count = |name: &str| live.number(&format!("/status/{name}"));
+    count("replicas").max(count("availableReplicas") + count("unavailableReplicas"))
+}
+
+/// Those of another version than the one that is wanted now: as many of those that serve may be of it.
+fn former(live: &Object) -> i64 {
+    all(live) - live.number("/status/updatedReplicas")
+}
+
+/// Whether all Pods of a controller are of its new version, and one of them goes on with its work: what another one dies of is not that.
+fn is_proven(observed: &Observed, history: &History, (id, live): (&ObjectId, &Object)) -> bool {
+    let steady = |pod: &Pod| {
+        let exits = history.exits.get(&pod.uid);
+        pod.ready && exits.is_none_or(|exits| exits.failed.is_empty())
+    };
+    former(live) <= 0 && pods_of(observed, &id.name).any(steady)
 }
 
 /// How long a commit's version of a controller may take to come up: what the commit itself says, where that is more.

@@ -39,6 +39,11 @@ pub(super) fn unreached(
     let vain = Vain::of(now, root)?;
     let runs = |name: &str| runs(observed, name);
     let fetcher = install.controller(&install.sync);
+    let is_up = observed.objects.get(&fetcher).is_some_and(|f| works(f));
+    // One that ended in a fetch leaves what it said of it, which nobody does any more.
+    if vain.since.is_some() && !is_up {
+        return None;
+    }
     let since = [
         vain.since,
         live.written,
@@ -136,8 +141,9 @@ impl Vain {
 fn fetching(root: &Object) -> Option<(OffsetDateTime, &str)> {
     let (status, ..) = root.condition("Ready")?;
     let (under_way, reason, message) = root.condition("Reconciling")?;
-    // What failed is still called so until it is tried again.
-    let fetches = status == "Unknown"
+    // What failed is still called so until it is tried again. A fetch that begins right behind a try that succeeded may leave the root
+    // ready until it ends: kustomize-controller writes what differs from what it read (`pkg/runtime/patch`), and that was a moment old.
+    let fetches = status != "False"
         && under_way == "True"
         && reason == "Progressing"
         && message.starts_with(FETCHES);

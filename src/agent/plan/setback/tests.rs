@@ -45,6 +45,8 @@ fn history(at: impl Fn(i64) -> OffsetDateTime, restore_after: OffsetDateTime) ->
         at_work: Some(at(-9)),
         releasing: Some(at(-10)),
         operation: Some(("7".to_owned(), at(-11))),
+        // The first is the API server's.
+        versions: [(object(), (NOON, at(-23)))].into(),
         down: [(object(), at(-12))].into(),
         unready: [(object(), at(-21))].into(),
         without: [(object(), at(-16))].into(),

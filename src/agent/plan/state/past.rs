@@ -7,6 +7,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::Object;
+use crate::agent::engine::flux::WITNESSES;
 use crate::agent::plan::behind::Followed;
 use crate::agent::plan::change::{Ailing, Before};
 use crate::agent::plan::exits::Exits;
@@ -102,6 +103,9 @@ pub struct History {
     pub operation: Option<(String, OffsetDateTime)>,
     /// When Argo CD had applied the root last, as of the moment in which that was last seen to sync by itself.
     pub ran_beside: Option<OffsetDateTime>,
+    /// When each object of the engine was written last, by the API server's clock, and when it was first seen to be as it is since then,
+    /// by the agent's: how old a version is goes by one clock.
+    pub versions: BTreeMap<ObjectId, (OffsetDateTime, OffsetDateTime)>,
     /// Since when each workload that does not work has not, without a break.
     pub down: BTreeMap<ObjectId, OffsetDateTime>,
     /// Since when each sync object below the roots says that it is not Ready, whatever for.
@@ -137,16 +141,20 @@ pub struct History {
 impl History {
     /// Until when the controllers may not have been able to read what they were asked.
     pub fn blind_until(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        let there = |(key, past): (&Key, &Past)| {
-            let (class, object) = key;
-            let blinds = *class == Class::UndecodableObject && !self.apart.contains(object);
-            blinds && past.since.is_some()
+        let there = |((class, object), past): (&Key, &Past)| {
+            self.is_blinding(*class, object) && past.since.is_some()
         };
         if self.faults.iter().any(there) {
             Some(now)
         } else {
             self.blinded
         }
+    }
+
+    /// Whether a fault keeps the controllers of the roots, or of what they bring, from reading what they are asked.
+    pub(in crate::agent::plan) fn is_blinding(&self, class: Class, object: &ObjectId) -> bool {
+        let is_beside = WITNESSES.iter().any(|(kind, _)| *kind == object.kind);
+        class == Class::UndecodableObject && !is_beside && !self.apart.contains(object)
     }
 }
 

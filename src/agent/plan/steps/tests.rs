@@ -54,10 +54,14 @@ fn only_the_engines_finalizers_are_dropped() {
         .map(str::to_owned)
         .into();
     let keep = vec!["example.org/mine".to_owned()];
-    assert_eq!(
-        taken(&cluster, Class::LeftoverFinalizers, &id, "is being deleted"),
-        [(Action::Unpin { keep }, id)]
-    );
+    let expected = [(Action::Unpin { keep }, id.clone())];
+    let unpinned = taken(&cluster, Class::LeftoverFinalizers, &id, "is being deleted");
+    assert_eq!(unpinned, expected);
+    // What is left then is somebody else's.
+    let live = cluster.objects.get_mut(&id).unwrap();
+    live.finalizers = vec!["example.org/mine".to_owned()];
+    let left = taken(&cluster, Class::LeftoverFinalizers, &id, "is being deleted");
+    assert_eq!(left, []);
 }
 
 #[test]

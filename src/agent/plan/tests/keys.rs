@@ -87,6 +87,26 @@ fn a_project_that_accepts_other_keys_is_written_again() {
     assert_eq!(evidence, ["differs at /spec/signatureKeys"]);
 }
 
+/// W43: policies of people's, with which Argo CD passes the keys over, are taken out, also while only what is missing is put back.
+#[test]
+fn a_project_whose_policies_pass_the_keys_over_is_written_again() {
+    let mut cluster = Cluster::working_with(install_signed_of(EngineKind::Argocd));
+    let project = ObjectId::new(Kind::AppProject, "argocd", "default");
+    let live = cluster.objects.get_mut(&project).unwrap();
+    live.fields["spec"]["sourceIntegrity"] = json!({"git": {"policies": []}});
+    cluster.install.policy.owner = Some(Mending {
+        heal: Heal::Safe,
+        ..Mending::default()
+    });
+    let plan = cluster.plan();
+    let found = plan.findings.iter();
+    let found: Vec<(Class, &str)> = found.map(|f| (f.class, f.evidence.as_str())).collect();
+    let differs = "differs at /spec/sourceIntegrity";
+    assert_eq!(found, [(Class::ProjectMissing, differs)]);
+    let writes = |s: &Step| s.target == project && s.action == Action::WriteSecret;
+    assert!(plan.steps.iter().any(writes), "{:?}", plan.steps);
+}
+
 /// F24, W43: the keys are in the ring beside people's, which stay.
 #[test]
 fn signers_keys_are_put_back_into_argo_cds_ring() {

@@ -60,6 +60,7 @@ pub(super) fn of(live: &DynamicObject) -> Witness {
         served: served(live),
         takes: takes(live.data.pointer("/spec/generators")),
         shard: Shard::default(),
+        blinds: None,
     }
 }
 

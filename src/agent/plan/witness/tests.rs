@@ -144,6 +144,33 @@ fn what_was_asked_ahead_of_the_clock_is_asked_anew_and_an_answer_looked_for_once
     }
 }
 
+/// F18: it answers for none of them, and a new Pod of it would not come up. What the roots' controllers read is another matter.
+#[test]
+fn a_controller_that_can_read_none_of_its_kind_is_not_restarted_for_its_silence() {
+    let cluster = working(&["notification-controller"]);
+    let silent = asked(cluster.now, SECOND * 91, false);
+    for (blinds, class, name) in [
+        (None, Class::QueueWedged, "a"),
+        (Some("/interval"), Class::UndecodableObject, "b"),
+    ] {
+        let other = Witness {
+            blinds,
+            ..Witness::default()
+        };
+        let both = [("a", silent), ("b", other)];
+        let both = both.map(|(name, one)| (id(Kind::Receiver, name), one));
+        let plan = planned(&cluster, both.into());
+        let found = plan.findings.iter().map(|f| (f.class, &*f.object.name));
+        assert_eq!(found.collect::<Vec<_>>(), [(class, name)]);
+        let steps = steps(&plan);
+        let restarts = steps.iter().any(|(action, _)| *action == "restart");
+        assert_eq!(restarts, blinds.is_none(), "{steps:?}");
+        let mut history = cluster.history.clone();
+        history.saw(cluster.now, &plan);
+        assert_eq!(history.blind_until(cluster.now), None);
+    }
+}
+
 /// On a cluster that is shared, what is not on the owner's list is not touched.
 #[test]
 fn what_is_not_covered_is_not_asked() {

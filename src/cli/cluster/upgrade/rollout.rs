@@ -148,6 +148,20 @@ mod tests {
         names.iter().map(|name| name.parse().unwrap()).collect()
     }
 
+    /// Whose turns came, each of which ended so, and with what the whole failed.
+    async fn failed(
+        rollout: &Rollout,
+        mut turn: impl FnMut(&str) -> Result<Result<()>>,
+    ) -> (Vec<String>, anyhow::Error) {
+        let mut asked = Vec::new();
+        let ended = rollout.run(async |name| {
+            asked.push(name.to_string());
+            turn(name.as_str())
+        });
+        let error = ended.await.unwrap_err();
+        (asked, error)
+    }
+
     #[test]
     fn the_chosen_clusters_take_turns_by_name_and_who_is_not_there_is_left_out() {
         for (selectors, waited, turns, away) in [
@@ -219,15 +233,11 @@ mod tests {
             away: names(&["e"]),
             paused: Vec::new(),
         };
-        let mut asked = Vec::new();
-        let ended = rollout.run(async |name| {
-            asked.push(name.to_string());
-            if name.as_str() == "b" {
-                return Err(Failure::new(Code::Timeout, "5m passed", "look").into());
-            }
-            Ok(Ok(()))
-        });
-        let error = ended.await.unwrap_err();
+        let (asked, error) = failed(&rollout, |name| match name {
+            "b" => Err(Failure::new(Code::Timeout, "5m passed", "look").into()),
+            _ => Ok(Ok(())),
+        })
+        .await;
         assert_eq!(asked, ["a", "b"]);
         assert_eq!(
             format!("{error:#}"),
@@ -243,16 +253,13 @@ mod tests {
             turns: names(&["a", "b", "c"]),
             ..Rollout::default()
         };
-        let mut asked = Vec::new();
-        let ended = rollout.run(async |name| {
-            asked.push(name.to_string());
-            if name.as_str() == "b" {
-                let away = Failure::new(Code::Failed, "the hub is away", "look");
-                return Ok(Err(away.into()));
-            }
-            Ok(Ok(()))
-        });
-        let error = ended.await.unwrap_err();
+        let (asked, error) = failed(&rollout, |name| match name {
+            "b" => Ok(Err(
+                Failure::new(Code::Failed, "the hub is away", "look").into()
+            )),
+            _ => Ok(Ok(())),
+        })
+        .await;
         assert_eq!(asked, ["a", "b"]);
         assert_eq!(
             format!("{error:#}"),
@@ -268,15 +275,11 @@ mod tests {
             turns: names(&["a", "b", "c"]),
             ..Rollout::default()
         };
-        let mut asked = Vec::new();
-        let ended = rollout.run(async |name| {
-            asked.push(name.to_string());
-            if name.as_str() == "c" {
-                return Ok(Ok(()));
-            }
-            Ok(Err(Closed(std::io::ErrorKind::BrokenPipe.into()).into()))
-        });
-        let error = ended.await.unwrap_err();
+        let (asked, error) = failed(&rollout, |name| match name {
+            "c" => Ok(Ok(())),
+            _ => Ok(Err(Closed(std::io::ErrorKind::BrokenPipe.into()).into())),
+        })
+        .await;
         assert!(error.is::<Closed>(), "{error:#}");
         assert_eq!(asked, ["a", "b", "c"]);
     }

@@ -14,7 +14,9 @@ use crate::clock;
 use crate::hub::audit::{Entry, Verdict};
 use crate::hub::registration::{self, Lost, Recovery};
 use crate::hub::replica::lines::Elsewhere;
-use crate::hub::store::{Cluster, ClusterKey, KeyState, StoreError, UnknownReason, patience};
+use crate::hub::store::{
+    Cluster, ClusterKey, KeyKind, KeyState, StoreError, UnknownReason, patience,
+};
 use crate::hub::{Hub, assignment, auth, cut, unknown};
 use crate::keys::{self, Public};
 use crate::wire::api::{Assignment, RecoverRequest, recovery_input};
@@ -186,39 +188,46 @@ async fn bind(
     (cluster, deploy): (&Cluster, &ClusterKey),
     (keys, now): (&[ClusterKey], OffsetDateTime),
 ) -> Result<(), Problem> {
-    let entry = claim.entry(cluster, "cluster.recover", Verdict::Allow);
-    let reason = Some(format!("on the word of deploy key {}", deploy.fingerprint));
-    let mut records = vec![Entry { reason, ..entry }];
-    let ends =
-        |key: &&ClusterKey| key.state != KeyState::Revoked && key.fingerprint != deploy.fingerprint;
-    let told: Vec<&ClusterKey> = keys.iter().filter(ends).collect();
-    records.extend(told.iter().map(|key| claim.dropped(cluster, key)));
-    // On record first: where that fails, everything stays as it was, and the agent asks again.
-    for entry in &records {
-        hub.audit.change(entry.clone()).await?;
-    }
+    let record = Entry {
+        reason: Some(act(deploy, keys)),
+        ..claim.entry(cluster, "cluster.recover", Verdict::Allow)
+    };
+    // On record first, as one: where that fails, everything stays as it was, and the agent asks again.
+    hub.audit.change(record.clone()).await?;
     let new = claim.identity;
     let Some(ended) = hub.store.recover_identity(deploy, new, now).await? else {
-        for entry in records {
-            let (verdict, reason) = (Verdict::Deny, Some(LOST.to_owned()));
-            let lost = Entry {
-                verdict,
-                reason,
-                ..entry
-            };
-            hub.audit.event(lost).await?;
-        }
+        let (verdict, reason) = (Verdict::Deny, Some(LOST.to_owned()));
+        let lost = Entry {
+            verdict,
+            reason,
+            ..record
+        };
+        hub.audit.event(lost).await?;
         let text = "the cluster's keys changed meanwhile";
         return Err(Problem::new(Slug::Unavailable, text, "try again").retry_after(2));
     };
     tracing::info!(cluster = %cluster.name, new = new.fingerprint(), by = deploy.fingerprint, "identity recovered");
-    let known = |old: &&ClusterKey| told.iter().any(|key| key.fingerprint == old.fingerprint);
-    for old in ended.iter().filter(|old| !known(old)) {
-        // It came after the keys were read.
+    hub.presence.heard(&cluster.id, now, false);
+    for old in &ended {
         hub.audit.event(claim.dropped(cluster, old)).await?;
     }
-    hub.presence.heard(&cluster.id, now, false);
     Ok(())
+}
+
+/// What a recovery does to the keys that the cluster has, and on whose word, for its record.
+fn act(deploy: &ClusterKey, keys: &[ClusterKey]) -> String {
+    let ends =
+        |key: &&ClusterKey| key.state != KeyState::Revoked && key.fingerprint != deploy.fingerprint;
+    let ended = keys.iter().filter(ends).map(|key| match key.kind {
+        KeyKind::Identity => format!("identity key {}", key.fingerprint),
+        KeyKind::Deploy => format!("deploy key {}", key.fingerprint),
+    });
+    let ended: Vec<String> = ended.collect();
+    let word = format!("on the word of deploy key {}", deploy.fingerprint);
+    if ended.is_empty() {
+        return word;
+    }
+    format!("{word}; ends {}", ended.join(", "))
 }
 
 async fn both_lost(

@@ -7,12 +7,12 @@ use axum::{Json, http::StatusCode};
 
 use crate::clock;
 use crate::hub::auth::Role;
-use crate::hub::signers::{self, Refusal, Signer, openpgp};
+use crate::hub::signers::{self, Refusal, Signer};
 use crate::hub::store::{Cluster, Details};
 use crate::hub::{Hub, git};
 use crate::wire::api::{DropSigner, EngineKind, NewSigner, SignerView, SignersView};
 use crate::wire::id::ClusterName;
-use crate::wire::report::{ENGINE_IN_FORCE, VERIFIES};
+use crate::wire::report::{ENGINE_IN_FORCE, VERIFIES, VERIFIES_SSH};
 
 use super::super::clusters::{self, announce_changed};
 use super::super::problem::{Problem, Slug};
@@ -38,7 +38,7 @@ pub(super) async fn add(
 ) -> Result<(StatusCode, Json<SignersView>), Problem> {
     let action = "catalog.signer-add";
     caller.require(&hub, Role::Admin, action).await?;
-    let key = openpgp::public_key(&new.public_key).map_err(Refusal::from)?;
+    let key = signers::key(&new.public_key)?;
     let before = hub.store.signers().await?;
     let known = before.iter().any(|s| s.key.fingerprint == key.fingerprint);
     let signer = Signer {
@@ -49,6 +49,7 @@ pub(super) async fn add(
     };
     let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
     let after = signers::add(&before, signer, head.as_ref(), new.force)?;
+    read(&hub, &before, &after, new.force).await?;
     change(&hub, &caller, (action, before), after).await?;
     let status = if known {
         StatusCode::OK
@@ -68,8 +69,19 @@ pub(super) async fn remove(
     let before = hub.store.signers().await?;
     let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
     let after = signers::remove(&before, &gone.fingerprint, head.as_ref(), gone.force)?;
+    read(&hub, &before, &after, gone.force).await?;
     change(&hub, &caller, (action, before), after).await?;
     view(&hub).await.map(Json)
+}
+
+/// Refuses what would leave clusters behind that do not verify with SSH keys.
+async fn read(hub: &Hub, before: &[Signer], after: &[Signer], force: bool) -> Result<(), Problem> {
+    if force {
+        return Ok(());
+    }
+    let unread = ssh_unread(hub, after).await?;
+    let unread: Vec<String> = unread.iter().map(ToString::to_string).collect();
+    signers::is_read(before, after, &unread).map_err(Problem::from)
 }
 
 /// On record, then in the store, then on its way to every cluster that listens; the others fetch it when they are back.
@@ -106,12 +118,34 @@ async fn view(hub: &Hub) -> Result<SignersView, Problem> {
     let head = git::signed_head(&hub.catalog.repo, &hub.catalog.branch).await?;
     let by = head.as_ref().and_then(|h| signers::signed_by(&signers, h));
     let not_verifying = unverified(hub).await?;
+    let ssh_unread = ssh_unread(hub, &signers).await?;
     Ok(SignersView {
         head_signed_by: by.map(|s| s.key.fingerprint.clone()),
         head: head.map(|h| h.commit),
         keys: signers.into_iter().map(one).collect(),
         not_verifying,
+        ssh_unread,
     })
+}
+
+/// Clusters that refuse what only an SSH key of these signed: those with Argo CD, which reads OpenPGP alone, or that are to have it, and
+/// those whose agent does not say that their Flux verifies with them. What has not reported yet does not count by that.
+async fn ssh_unread(hub: &Hub, signers: &[Signer]) -> Result<Vec<ClusterName>, Problem> {
+    if !signers.iter().any(Signer::is_ssh) {
+        return Ok(Vec::new());
+    }
+    let clusters = clusters::each(hub, |c: &Cluster| Some(c.clone())).await?;
+    let mut found = Vec::new();
+    for some in clusters.chunks(PAGE) {
+        let ids: Vec<String> = some.iter().map(|c| c.id.clone()).collect();
+        let told = hub.store.details(&ids).await?;
+        let theirs = some.iter().zip(&told).filter(|(cluster, told)| {
+            let silent = !told.facts.is_empty() && !told.facts.contains_key(VERIFIES_SSH);
+            cluster.engine == EngineKind::Argocd || silent
+        });
+        found.extend(theirs.map(|(cluster, _)| cluster.name.clone()));
+    }
+    Ok(found)
 }
 
 /// Clusters in which Argo CD follows the catalog, or is to, and does not verify: where one engine takes the other's place, both count.
@@ -161,10 +195,11 @@ fn prints(signers: &[Signer]) -> String {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let slug = match refusal {
-            Refusal::Key(_) | Refusal::Large => Slug::BadRequest,
+            Refusal::Key(_) | Refusal::Ssh(_) | Refusal::Large => Slug::BadRequest,
             Refusal::Full => Slug::Full,
             Refusal::Unknown(_) => Slug::NotFound,
-            Refusal::Head(_) => Slug::HeadUnsigned,
+            Refusal::Head(_) | Refusal::Unread(_) => Slug::HeadUnsigned,
+            Refusal::Argocd => Slug::OtherEngine,
         };
         Self::new(slug, refusal.to_string(), refusal.next())
     }

@@ -57,7 +57,9 @@ pub(super) async fn list(
         format!("{user}\0{since:030}\0{}", token.id)
     };
     let tokens = precondition::page(tokens, &part, place)?;
-    let users = hub.store.users().await?;
+    let holders: BTreeSet<&String> = tokens.items.iter().map(|(t, _)| &t.user_id).collect();
+    let holders: Vec<String> = holders.into_iter().cloned().collect();
+    let users = hub.store.users_of(&holders).await?;
     let users: HashMap<&str, &UserRow> = users.iter().map(|u| (u.id.as_str(), u)).collect();
     let items = tokens.items.into_iter().map(|(token, name)| {
         let user = users.get(token.user_id.as_str());

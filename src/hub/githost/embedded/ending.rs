@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use super::Pusher;
 use super::push::Update;
 use super::run::Ended;
 
@@ -187,16 +188,16 @@ async fn bury(group: Option<Pid>) {
 
 /// A push whose outcome has to be looked at whatever happens to its client.
 pub(super) struct InFlight {
-    who: String,
+    by: Pusher,
     updates: Arc<Mutex<Vec<Update>>>,
     ended: mpsc::Sender<Ended>,
     cut: bool,
 }
 
 impl InFlight {
-    pub(super) fn new(who: String, ended: mpsc::Sender<Ended>) -> Self {
+    pub(super) fn new(by: Pusher, ended: mpsc::Sender<Ended>) -> Self {
         Self {
-            who,
+            by,
             updates: Arc::default(),
             ended,
             cut: true,
@@ -229,7 +230,7 @@ impl Drop for InFlight {
             return;
         }
         let ended = Ended {
-            who: std::mem::take(&mut self.who),
+            by: self.by.clone(),
             updates,
             cut: self.cut,
         };

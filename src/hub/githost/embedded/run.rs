@@ -12,10 +12,12 @@ use tracing::{error, info, warn};
 
 use super::ending::{InFlight, Pushing};
 use super::push::{Head, MAX_HEAD, Update, head, objections};
-use super::{GitAccess, Push, Refuse, RefusedPush};
+use super::{GitAccess, Push, Pusher, Refuse};
 use crate::hub::git;
 use crate::ssh::{Command, Input, Output};
 
+/// Where git is looked for, whatever the hub's own environment says: it is the system's.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// A pack larger than this is refused.
 const MAX_PUSH: &str = "104857600";
 /// Git's own words to the user, beyond what the protocol carries.
@@ -35,7 +37,7 @@ pub(super) struct Catalog {
 
 /// A push whose `git` has ended, and whose commands are known.
 pub(super) struct Ended {
-    pub(super) who: String,
+    pub(super) by: Pusher,
     pub(super) updates: Vec<Update>,
     /// Nobody could wait for its git.
     pub(super) cut: bool,
@@ -62,7 +64,7 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
     let service = match wish(&text, &catalog.name) {
         Ok(Service::ReceivePack) if !who.push => {
             warn!(who = %who.who, key = %key.fingerprint(), "push with a read-only key refused");
-            let refused = RefusedPush {
+            let refused = Pusher {
                 who: who.who.clone(),
                 key,
                 peer,
@@ -91,7 +93,12 @@ pub(super) async fn run(catalog: Arc<Catalog>, command: Command<GitAccess>) -> u
     let (mut session, noted) = match service {
         Service::UploadPack => (catalog.pushing.read(child), None),
         Service::ReceivePack => {
-            let push = InFlight::new(who.who, catalog.ended.clone());
+            let by = Pusher {
+                who: who.who,
+                key,
+                peer,
+            };
+            let push = InFlight::new(by, catalog.ended.clone());
             let noted = push.noted();
             (catalog.pushing.begin(child, push), Some(noted))
         }
@@ -130,11 +137,22 @@ fn wish(text: &str, name: &str) -> Result<Service, String> {
     Ok(service)
 }
 
-fn start(catalog: &Catalog, service: Service, protocol: Option<&str>) -> std::io::Result<Child> {
+/// A git without anything of the hub's environment, looked for in `path`.
+fn bare(path: &str) -> Process {
     let mut git = Process::new("git");
-    git.env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
+    git.env_clear().env("PATH", path);
+    git
+}
+
+/// Whether there is a git in `path`, and it starts.
+pub(super) async fn starts(path: &str) -> bool {
+    let version = bare(path).arg("--version").output().await;
+    version.is_ok_and(|version| version.status.success())
+}
+
+fn start(catalog: &Catalog, service: Service, protocol: Option<&str>) -> std::io::Result<Child> {
+    let mut git = bare(PATH);
+    git.env("HOME", "/nonexistent")
         .env("LC_ALL", "C")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -269,7 +287,7 @@ pub(super) async fn report(
     pushed: mpsc::Sender<Push>,
 ) {
     let name = format!("refs/heads/{branch}");
-    while let Some(Ended { who, updates, cut }) = ended.recv().await {
+    while let Some(Ended { by, updates, cut }) = ended.recv().await {
         if cut {
             tokio::time::sleep(SETTLE).await;
         }
@@ -277,10 +295,9 @@ pub(super) async fn report(
             let Some(new) = update.new.filter(|new| update.old.as_ref() != Some(new)) else {
                 continue;
             };
-            match landed(&repo, &branch, update.old, new).await {
-                Ok(Some(mut push)) => {
-                    push.who.clone_from(&who);
-                    info!(who = %push.who, commit = %push.new, paths = push.changed_paths.len(), "catalog push");
+            match landed(&repo, &branch, &by, update.old, new).await {
+                Ok(Some(push)) => {
+                    info!(who = %by.who, commit = %push.new, paths = push.changed_paths.len(), "catalog push");
                     if pushed.send(push).await.is_err() {
                         return;
                     }
@@ -295,6 +312,7 @@ pub(super) async fn report(
 async fn landed(
     repo: &Path,
     branch: &str,
+    by: &Pusher,
     old: Option<String>,
     new: String,
 ) -> anyhow::Result<Option<Push>> {
@@ -303,7 +321,7 @@ async fn landed(
     }
     let changed = git::changed(repo, old.as_deref(), &new).await?;
     Ok(Some(Push {
-        who: String::new(),
+        by: by.clone(),
         branch: branch.to_owned(),
         old,
         new,
@@ -315,6 +333,13 @@ async fn landed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever the PATH of this very process has.
+    #[tokio::test]
+    async fn a_git_is_looked_for_where_it_is_started_from() {
+        assert!(starts(PATH).await);
+        assert!(!starts("/nonexistent").await);
+    }
 
     #[test]
     fn exactly_two_commands_are_understood() {

@@ -19,7 +19,7 @@ use crate::hub::replica::follow::end_lost;
 use crate::hub::store::{Session, StoreError};
 use crate::hub::{Hub, auth, chain_of, grants};
 
-/// Sessions of one pass, how many of them at once, and after how many failures the next pass goes on: the provider is away.
+/// Sessions of one pass for holders, how many of any at once, and after how many failures the next pass goes on: the provider is away.
 const OF_ONE_PASS: u32 = 500;
 const AT_ONCE: usize = 8;
 const GIVE_UP: usize = 8;
@@ -34,28 +34,37 @@ pub async fn watch_over(hub: Arc<Hub>, stop: CancellationToken) -> Result<()> {
         return Ok(());
     };
     let age = provider.config.sessions.access;
-    let from = own();
     while stop
         .run_until_cancelled(tokio::time::sleep(between(age)))
         .await
         .is_some()
     {
-        for id in hub.requests.tokens() {
-            if let Err(error) = look(&hub, provider, &id, age, &from).await
-                && !hub.store.is_away()
-            {
+        ask_about_running(&hub, provider, &stop).await;
+    }
+    Ok(())
+}
+
+/// Some at once: of many, one after the other, the last would be asked about long after the provider's word on them is old.
+async fn ask_about_running(hub: &Hub, provider: &Provider, stop: &CancellationToken) {
+    let (age, from) = (provider.config.sessions.access, own());
+    let sessions: Vec<String> = hub.requests.tokens().into_iter().collect();
+    let goes_on = || !stop.is_cancelled();
+    finishing(sessions, goes_on, |id| {
+        let from = &from;
+        async move {
+            let Err(error) = look(hub, provider, &id, age, from).await else {
+                return;
+            };
+            if !hub.store.is_away() {
                 tracing::warn!(
                     session = id,
                     error = chain_of(&error),
                     "ask about a running session"
                 );
             }
-            if stop.is_cancelled() {
-                return Ok(());
-            }
         }
-    }
-    Ok(())
+    })
+    .await;
 }
 
 async fn look(

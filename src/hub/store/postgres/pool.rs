@@ -32,6 +32,8 @@ const PING: Duration = Duration::from_secs(2);
 const FRESH: Duration = Duration::from_secs(5);
 /// Before another try at a server that is just starting, or is not the one that is wanted.
 const AGAIN: Duration = Duration::from_millis(100);
+/// Where all places are taken for longer, whoever has them has connections.
+const BUSY: Duration = Duration::from_millis(500);
 
 /// Whether the connection is gone, and not what was asked of it wrong. Class 57 is an administrator's intervention.
 pub(super) fn is_lost(error: &Error) -> bool {
@@ -165,16 +167,29 @@ impl Pool {
     pub(super) async fn acquire(&self) -> Result<Lent, Error> {
         let acquired = async {
             let place = self.0.places.clone().acquire_owned().await;
-            let place = place.map_err(|_| Error::PoolClosed)?;
-            Ok(Lent {
-                connection: Some(self.0.connection().await?),
-                kept: self.0.clone(),
-                place: Some(place),
-            })
+            self.lent(place.map_err(|_| Error::PoolClosed)?).await
         };
         timeout(CONNECT, acquired)
             .await
             .unwrap_or(Err(Error::PoolTimedOut))
+    }
+
+    async fn lent(&self, place: OwnedSemaphorePermit) -> Result<Lent, Error> {
+        Ok(Lent {
+            connection: Some(self.0.connection().await?),
+            kept: self.0.clone(),
+            place: Some(place),
+        })
+    }
+
+    /// Whether a connection is to be had: there is one that answers, or one can be made.
+    pub(super) async fn tried(&self) -> Result<(), Error> {
+        let Ok(place) = timeout(BUSY, self.0.places.clone().acquire_owned()).await else {
+            return Ok(());
+        };
+        let place = place.map_err(|_| Error::PoolClosed)?;
+        let lent = timeout(CONNECT, self.lent(place)).await;
+        lent.unwrap_or(Err(Error::PoolTimedOut)).map(drop)
     }
 
     pub(super) async fn begin(&self) -> Result<Lent, Error> {

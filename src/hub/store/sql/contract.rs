@@ -60,7 +60,7 @@ impl Database {
     }
 
     pub async fn check(&self) -> Result<()> {
-        const DOING: &str = "reach the database";
+        const DOING: &str = "store a sign of life";
         // An empty transaction is refused neither by a full disk nor by a server that takes no writes. Within a second there is
         // nothing new to prove, and SQLite writes nothing: whoever asks without an end costs no flush of the disk each time.
         const PROOF: &str = concat!(
@@ -71,6 +71,8 @@ impl Database {
              WHERE lease.expires_at NOT BETWEEN excluded.expires_at - 1000 AND excluded.expires_at"
         );
         self.held().await?;
+        // Each request through the hub waits for its record.
+        self.takes_records().await?;
         let _: String = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'hub_id'")
             .fetch_one(&self.readers)
             .await

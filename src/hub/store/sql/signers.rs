@@ -3,7 +3,7 @@
 use sqlx::FromRow;
 
 use super::{Connection, Database, corrupt, db, from_ms, to_ms};
-use crate::hub::signers::{Signer, openpgp};
+use crate::hub::signers::{self, Signer};
 use crate::hub::store::Result;
 
 #[derive(FromRow)]
@@ -15,7 +15,7 @@ struct Row {
 
 impl Row {
     fn signer(self) -> Result<Signer> {
-        let key = openpgp::public_key(&self.public);
+        let key = signers::key(&self.public);
         Ok(Signer {
             key: key.map_err(corrupt("read a signer's key"))?,
             text: self.public,

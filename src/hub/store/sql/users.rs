@@ -104,6 +104,19 @@ impl Database {
         rows.into_iter().map(User::user).collect()
     }
 
+    pub async fn users_of(&self, ids: &[String]) -> Result<Vec<UserRow>> {
+        let rows: Vec<User> = sqlx::query_as(concat!(
+            "SELECT * FROM \"user\" WHERE id IN ",
+            each!("$1"),
+            " ORDER BY name"
+        ))
+        .bind(to_json(&ids))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(db("look up users"))?;
+        rows.into_iter().map(User::user).collect()
+    }
+
     pub async fn user(&self, name: &str) -> Result<Option<UserRow>> {
         let row: Option<User> =
             sqlx::query_as("SELECT * FROM \"user\" WHERE disabled_at IS NULL AND name = $1")

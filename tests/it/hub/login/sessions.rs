@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{World, refused};
 use crate::hub::slug;
+use crate::wait::until;
 
 /// H33
 #[tokio::test]
@@ -213,6 +214,42 @@ async fn groups_and_people_that_are_gone_end_what_they_ran() {
         actions,
         ["login", "grant.add", "session.groups", "session.end"]
     );
+    world.hub.stop().await;
+}
+
+/// H32: a provider that takes its time keeps nobody's word old for those who are asked about before.
+#[tokio::test]
+async fn running_sessions_are_asked_about_beside_each_other() {
+    let world = World::start("oidc-beside", json!({}), |config| {
+        config.sessions.access = Duration::from_secs(1);
+    })
+    .await;
+    // Two may share a turn, and hardly three.
+    for _ in 0..3 {
+        world.log_in().await;
+    }
+    let hub = &world.hub.hub;
+    let user = hub.store.user("ada").await.unwrap().unwrap();
+    let sessions = hub.store.sessions_of(&user.id).await.unwrap();
+    assert_eq!(sessions.len(), 3);
+    // None is answered before two are asked about.
+    let two = json!({"path": "/token", "count": 2});
+    world.idp.control("gather", two).await;
+    let running = sessions.iter().map(|session| {
+        let by = By {
+            user_id: user.id.clone(),
+            token_id: session.id.clone(),
+            cluster_id: None,
+            grants: vec![],
+            until: None,
+        };
+        hub.requests.enter(by, hub.requests.now())
+    });
+    let _running: Vec<_> = running.collect();
+    until("two are answered", Duration::from_secs(20), async || {
+        world.idp.refreshes().await >= 2
+    })
+    .await;
     world.hub.stop().await;
 }
 

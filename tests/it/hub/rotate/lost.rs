@@ -107,6 +107,41 @@ async fn an_identity_is_not_recovered_that_cannot_be_put_on_record() {
     world.hub.stop().await;
 }
 
+/// H14, H37: a recovery is one change on record, which says what it did: with each key's end as a change of its own, before it was made,
+/// one that failed at the second stood there as made.
+#[tokio::test]
+async fn a_recovery_is_on_record_once_with_the_keys_that_it_ends() {
+    let world = World::new("recover-once").await;
+    let old = KeyPair::from_seed(&[1; 32]).public().fingerprint();
+    let deploy = KeyPair::from_seed(&[101; 32]).public().fingerprint();
+    let own = Identity::from_seeds(&[70; 32], &[101; 32]);
+    let new = own.identity.public().fingerprint();
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN NEW.action = 'cluster.identity.drop' BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    let no_more = "ALTER TABLE audit ADD CONSTRAINT refuse CHECK (action <> 'cluster.identity.drop') NOT VALID";
+    world.hub.execute(refuse, no_more).await;
+    // At first the cluster was heard a moment ago.
+    until_some("the hub decides", PATIENCE, async || {
+        let (code, answer) = recover(&world, &own, "uid-of-eu1").await;
+        (code == 503).then_some(()).ok_or((code, answer))
+    })
+    .await;
+    assert_eq!(world.in_force("identity").await, std::slice::from_ref(&new));
+    let again = "ALTER TABLE audit DROP CONSTRAINT refuse";
+    world.hub.execute("DROP TRIGGER refuse", again).await;
+    let (code, answer) = recover(&world, &own, "uid-of-eu1").await;
+    assert_eq!(code, 200, "{answer}");
+    let store = &world.hub.hub.store;
+    let rows = store.audit_tail(Some("eu1"), 100).await.unwrap();
+    let told: Vec<_> = rows
+        .into_iter()
+        .filter(|row| row.action == "cluster.recover")
+        .map(|row| (row.target, row.verdict, row.reason))
+        .collect();
+    let reason = format!("on the word of deploy key {deploy}; ends identity key {old}");
+    assert_eq!(told, [(new, "allow".to_owned(), Some(reason))]);
+    world.hub.stop().await;
+}
+
 /// H37: a join that could not be put on record had ended the former key all the same, and said again it ends that one's line, too.
 #[tokio::test]
 async fn a_join_that_is_said_again_ends_the_line_of_the_former_key() {

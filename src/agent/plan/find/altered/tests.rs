@@ -2,9 +2,10 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::engine::argocd::{KNOWN_HOSTS, REDIS, SKIP};
+use crate::agent::plan::Action;
 use crate::agent::plan::find::stopped::{stopper, suspended};
 use crate::agent::plan::find::tests::{flux_told, id, object, told};
-use crate::agent::plan::tests::Cluster;
+use crate::agent::plan::tests::{Cluster, install_signed};
 use crate::wire::api::EngineKind;
 
 mod workloads;
@@ -284,6 +285,23 @@ fn a_root_that_follows_another_branch_differs_and_one_that_is_pinned_is_stopped(
     let classes: Vec<Class> = said.iter().map(|(class, _)| *class).collect();
     assert_eq!(classes, [Class::SuspendedByHuman, Class::SourceAltered]);
     assert_eq!(said[1].1, "differs at /spec/source/path");
+}
+
+/// F24, F30, W43: one more of them, and somebody else's commits are applied.
+#[test]
+fn a_key_that_somebody_put_beside_the_signers_is_taken_away() {
+    let id = ObjectId::new(Kind::Secret, flux::NAME, SIGNERS);
+    let mut cluster = Cluster::working_with(install_signed());
+    assert_eq!(cluster.plan().findings, []);
+    let live = cluster.objects.get_mut(&id).unwrap();
+    live.fields["data"]["theirs.asc"] = json!("hash");
+    let plan = cluster.plan();
+    let found = plan.findings.iter();
+    let found: Vec<_> = found.map(|f| (f.class, &f.object, &*f.evidence)).collect();
+    let text = "differs at /data/theirs.asc";
+    assert_eq!(found, [(Class::GitSecretBad, &id, text)]);
+    let steps = plan.steps.iter().map(|step| (&step.action, &step.target));
+    assert_eq!(steps.collect::<Vec<_>>(), [(&Action::WriteSecret, &id)]);
 }
 
 /// What somebody adds to the guard policy or its binding may be all that it takes to switch it off.

@@ -156,6 +156,38 @@ fn of_many_that_missed_their_project_a_few_are_asked_at_a_time() {
     assert_eq!(planned(&observed), 0, "there is no project to know of");
 }
 
+/// W20: one that found no repo-server finds it once the root does, also where it was asked for another reason just before. What may end
+/// the repo-server is not asked so soon.
+#[test]
+fn an_application_that_found_no_repo_server_is_asked_again_soon() {
+    let dial = "code = Unavailable desc = connection error: dial tcp 10.0.0.1:8081: connect: connection refused";
+    let nobody = "code = Unavailable desc = no children to pick from";
+    let ended = "code = Unavailable desc = error reading from server: read tcp 10.0.0.1:8081: connection reset by peer";
+    for (text, reached, asked, due) in [
+        (dial, true, MISLED, true),
+        (dial, true, MISLED - SECOND, false),
+        (dial, false, MISLED, false),
+        (nobody, true, MISLED, true),
+        (ended, true, MISLED, false),
+    ] {
+        let cluster = Cluster::working_of(EngineKind::Argocd);
+        let id = ObjectId::new(Kind::Application, "argocd", "a");
+        let mut observed = cluster.observed();
+        observed.children = Arc::new([(id.clone(), child(Some(("ComparisonError", text))))].into());
+        let mut history = cluster.history.clone();
+        history.nudged.insert(id.clone(), cluster.now - asked);
+        let moment = Moment {
+            mounts: false,
+            reached,
+            every: Duration::minutes(5),
+            unsigned: None,
+        };
+        let steps: Vec<Step> = misled(cluster.now, &observed, &history, moment).collect();
+        let expected = if due { vec![nudge(&id)] } else { vec![] };
+        assert_eq!(steps, expected, "{text} {reached} {asked}");
+    }
+}
+
 /// F33: while the root does not reach the Git host, or has not said that it does, the others need not be asked.
 #[test]
 fn an_application_that_did_not_reach_the_git_host_is_asked_once_the_root_does() {

@@ -125,10 +125,10 @@ fn a_fetch_shows_it_that_failed_or_goes_on_for_longer_than_between_two_tries() {
         ),
         (
             vec![
-                ("Reconciling", "True", "Progressing", TEXT, 90),
-                ("Ready", "True", "ReconciliationSucceeded", "", 90),
+                ("Reconciling", "True", "Progressing", TEXT, 46),
+                ("Ready", "True", "ReconciliationSucceeded", "", 46),
             ],
-            false,
+            true,
         ),
         (vec![("Ready", "Unknown", "Progressing", "", 90)], false),
         (vec![], false),
@@ -139,6 +139,18 @@ fn a_fetch_shows_it_that_failed_or_goes_on_for_longer_than_between_two_tries() {
         assert_eq!(said.is_some(), expected, "{conditions:?} {said:?}");
         assert_eq!(shown(&cluster, "kustomize-controller"), None);
     }
+}
+
+/// F6: it ended in a fetch, and what it said of that stays until it is there again.
+#[test]
+fn a_fetch_of_one_that_is_not_up_shows_nothing() {
+    let mut cluster = changed(EngineKind::Flux);
+    fetches(&mut cluster, 100);
+    assert!(shown(&cluster, SOURCE).is_some());
+    let fetcher = deployment("kustomize-controller");
+    let live = cluster.objects.get_mut(&fetcher).unwrap();
+    live.fields["status"]["availableReplicas"] = json!(0);
+    assert_eq!(shown(&cluster, SOURCE), None);
 }
 
 /// Sets a time of the cluster's to so many seconds ago.
@@ -220,6 +232,32 @@ fn a_commit_of_an_address_at_which_nobody_is_found_is_held_and_undone() {
         "runs, but nobody fetches from it for Kustomization flux-system/flux-system: ArtifactFailed: failed to download archive: no such host; \
          commit main@sha1:1 changed /spec/template/spec/containers/manager/args/0"
     );
+}
+
+/// W18: nothing else tells of such a fetch, for kustomize-controller answers no question before it has given up.
+#[test]
+fn a_commit_is_called_by_a_fetch_that_leaves_the_root_ready() {
+    let mut cluster = Cluster::working();
+    let id = cluster.commit(SOURCE, Bad::Address);
+    cluster.controllers();
+    cluster.now += Duration::minutes(2);
+    says(
+        &mut cluster,
+        &[
+            ("Reconciling", "True", "Progressing", TEXT, 100),
+            ("Ready", "True", "ReconciliationSucceeded", "", 101),
+        ],
+    );
+    let (now, install) = (cluster.now, &cluster.install);
+    let all = find(now, install, &cluster.observed(), &cluster.history);
+    let called = all.iter().find(|f| f.class == Class::BadEngineCommit);
+    let text = format!(
+        "runs, but nobody fetches from it for Kustomization flux-system/flux-system: {TEXT}, since {}; \
+         commit main@sha1:1 changed /spec/template/spec/containers/manager/args/0",
+        rfc3339(ago(&cluster, 100))
+    );
+    let called = called.map(|f| (&f.object, f.evidence.as_str()));
+    assert_eq!(called, Some((&id, text.as_str())), "{all:#?}");
 }
 
 /// F10: what Git owns Git puts back, unless that is what keeps Git from it.

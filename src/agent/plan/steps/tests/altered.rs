@@ -48,6 +48,21 @@ fn the_whole_spec_of_a_guard_policy_that_somebody_changed_is_put_back() {
     }
 }
 
+/// F2: to apply does not take away that an account gives no tokens.
+#[test]
+fn an_account_is_only_replaced_for_the_tokens_that_it_does_not_give() {
+    let cluster = Cluster::working();
+    let id = ObjectId::new(Kind::ServiceAccount, "flux-system", "source-controller");
+    for (path, action) in [
+        ("/automountServiceAccountToken", Action::Replace),
+        ("/metadata/labels", Action::Apply),
+    ] {
+        let finding = Finding::new(Class::ObjectAltered, &id, "").at(vec![path.to_owned()]);
+        let taken = taken_against(&cluster, finding);
+        assert_eq!(taken, [(action, id.clone())], "{path}");
+    }
+}
+
 /// W8: only what others put into a workload that is there can stand in the way of what is applied to it.
 #[test]
 fn what_the_api_server_refused_is_replaced_only_where_it_is_a_workload_that_is_there() {

@@ -39,6 +39,29 @@ fn only_what_is_looked_at_often_or_does_nothing_may_be_asked() {
     }
 }
 
+/// F18: the API server takes them, and Go does not.
+#[test]
+fn a_duration_that_go_cannot_hold_is_named() {
+    let kind = Kind::ImageRepository;
+    for (spec, blinds) in [
+        (json!({"interval": "99999999999999h"}), Some("/interval")),
+        (
+            json!({"interval": "5m", "timeout": "99999999999999h"}),
+            Some("/timeout"),
+        ),
+        (json!({"interval": "5m"}), None),
+        (json!({}), None),
+    ] {
+        let said = Witness::of(kind, &live(kind, &spec, &json!({}), None));
+        assert_eq!(said.blinds, blinds, "{spec}");
+        let other = Witness {
+            blinds: None,
+            ..said
+        };
+        assert_eq!(said.asks_otherwise(&other), blinds.is_some(), "{spec}");
+    }
+}
+
 /// Nothing else keeps a worker for longer than a moment.
 #[test]
 fn only_a_scan_takes_its_time() {

@@ -5,7 +5,7 @@ use crate::hub::api::problem::{Problem, Slug};
 use crate::hub::catalog::{self, Unsuited};
 use crate::hub::git::Files;
 use crate::hub::store::{Cluster, Details};
-use crate::hub::{Hub, git};
+use crate::hub::{Hub, git, signers};
 use crate::wire::api::{EngineKind, EngineRequest};
 use crate::wire::report::{ENGINE_IN_FORCE, Facts, PATHS_IN_FORCE, REPLACES_ENGINES, VERIFIES};
 
@@ -34,7 +34,12 @@ pub(super) async fn path(
     let engine = asked.engine;
     // What Flux refuses to apply unsigned, Argo CD would apply.
     let verifies = engine != EngineKind::Argocd || details.facts.contains_key(VERIFIES);
-    if !verifies && !hub.store.signers().await?.is_empty() {
+    let signers = hub.store.signers().await?;
+    let in_force = details.facts.get(ENGINE_IN_FORCE);
+    if in_force.is_none_or(|kind| kind != engine.as_str()) {
+        signers::suit(&signers, engine)?;
+    }
+    if !verifies && !signers.is_empty() {
         let text = format!(
             "the catalog has signers, and the agent of cluster {} has not said that it has Argo CD verify",
             cluster.name

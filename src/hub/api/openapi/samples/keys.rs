@@ -59,6 +59,7 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
                     "publicKey": "-----BEGIN PGP PUBLIC KEY BLOCK-----", "addedBy": "admin", "addedAt": "2026-01-01T00:00:00Z",
                 }],
                 "head": "3f2a", "headSignedBy": "A8E973778FA2D35F068A767EC3EE2C3325042763", "notVerifying": ["us1"],
+                "sshUnread": ["us1"],
             }),
         ),
         ("RotateHostKey", json!({ "now": false })),

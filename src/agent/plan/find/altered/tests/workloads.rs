@@ -59,6 +59,27 @@ fn what_others_added_to_a_workload_counts_only_while_it_does_not_work() {
     }
 }
 
+/// F8: Argo CD's manifests bound nothing, so that no field of them is another one where somebody gave too little.
+#[test]
+fn a_limit_that_somebody_added_is_what_is_wrong_with_a_controller_that_it_ends() {
+    let server = ObjectId::new(Kind::Deployment, "argocd", "argocd-repo-server");
+    let said = told(EngineKind::Argocd, |cluster| {
+        let live = cluster.objects.get_mut(&server).unwrap();
+        let container = "/spec/template/spec/containers/0";
+        live.fields.pointer_mut(container).unwrap()["resources"] =
+            json!({"limits": {"memory": "10Mi"}});
+        "kubectl".clone_into(&mut live.writer);
+        live.fields["status"]["availableReplicas"] = json!(0);
+        let since = cluster.now - Duration::seconds(30);
+        cluster.history.down.insert(server.clone(), since);
+    });
+    let altered = said
+        .into_iter()
+        .find(|(class, _)| *class == Class::ObjectAltered);
+    let text = "differs at /spec/template/spec/containers/resources/limits/memory";
+    assert_eq!(altered, Some((Class::ObjectAltered, text.to_owned())));
+}
+
 /// Else a change that takes the Secret away, or the way back from one that brought it, would be over with nothing done.
 #[test]
 fn a_secret_that_the_install_had_pods_pull_with_is_taken_away_with_its_name() {

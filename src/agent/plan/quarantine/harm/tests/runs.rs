@@ -59,6 +59,97 @@ fn a_new_version_has_its_time_to_come_up() {
     }
 }
 
+/// A Pod of a controller that waits for its image, in vain.
+fn waits(name: &str, revision: &str) -> Pod {
+    Pod {
+        app: name.to_owned(),
+        revision: revision.to_owned(),
+        waiting: Some(("ErrImagePull".to_owned(), "no such tag".to_owned())),
+        ..Pod::default()
+    }
+}
+
+const BESIDE: &str =
+    "the new Pod does not come up, an old one serves: ErrImagePull: no such tag ()";
+const LEFT: &str = "not all new Pods come up, an old one is left: ErrImagePull: no such tag ()";
+
+/// F43: one of several Pods of a version may fail by its node. Only where Pods of the version before are left for it, the rollout does
+/// not go on.
+#[test]
+fn a_version_is_not_bad_for_one_of_its_pods_while_another_one_works() {
+    const NAME: &str = "kustomize-controller";
+    for (all, updated, available, seconds, expected) in [
+        (2, 2, 1, 601, None),
+        (3, 3, 2, 3_600, None),
+        (2, 1, 1, 61, Some(BESIDE)),
+        (3, 2, 1, 61, Some(BESIDE)),
+        (3, 2, 2, 600, None),
+        (3, 2, 2, 601, Some(LEFT)),
+    ] {
+        let mut cluster = working(EngineKind::Flux, true);
+        let id = controller("flux-system", NAME);
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.written = Some(cluster.now - Duration::seconds(seconds));
+        live.fields["status"] = json!({
+            "observedGeneration": 99, "replicas": all, "updatedReplicas": updated,
+            "availableReplicas": available, "unavailableReplicas": all - available,
+        });
+        cluster.pods.insert("new".to_owned(), waits(NAME, ""));
+        let expected = expected.map(|text| (Class::BadEngineCommit, text.to_owned()));
+        let what = format!("{all} {updated} {available} {seconds}");
+        assert_eq!(harmed(&cluster, &id), expected, "{what}");
+    }
+}
+
+/// F43: a StatefulSet has no number of those that are not available, and its Pods say of which version they are.
+#[test]
+fn of_a_stateful_set_the_pods_of_the_new_version_tell() {
+    const NAME: &str = "argocd-application-controller";
+    for (updated, available, revision, expected) in [
+        (1, 2, "new", Some(BESIDE)),
+        (1, 2, "old", None),
+        (3, 2, "new", None),
+    ] {
+        let mut cluster = working(EngineKind::Argocd, true);
+        let id = ObjectId::new(Kind::StatefulSet, "argocd", NAME);
+        let live = cluster.objects.get_mut(&id).unwrap();
+        live.written = Some(cluster.now - Duration::seconds(61));
+        live.fields["status"] = json!({
+            "observedGeneration": 99, "replicas": 3, "updatedReplicas": updated,
+            "availableReplicas": available, "updateRevision": "new",
+        });
+        cluster.pods.insert("one".to_owned(), waits(NAME, revision));
+        let expected = expected.map(|text| (Class::BadEngineCommit, text.to_owned()));
+        let what = format!("{updated} {available} {revision}");
+        assert_eq!(harmed(&cluster, &id), expected, "{what}");
+    }
+}
+
+/// F48, W25: the node's clock may show another time than the API server's.
+#[test]
+fn a_version_is_as_old_as_the_agent_has_seen_it() {
+    let stuck = (
+        Class::EngineUpgradeStuck,
+        "has not come up for 10 min".to_owned(),
+    );
+    for ahead in [-600, 0, 600] {
+        for (seconds, is_stuck) in [(600, false), (601, true)] {
+            let mut cluster = working(EngineKind::Flux, true);
+            let id = controller("flux-system", "kustomize-controller");
+            let live = cluster.objects.get_mut(&id).unwrap();
+            live.written = Some(cluster.now - Duration::seconds(ahead));
+            live.fields["status"] = json!({"observedGeneration": 99});
+            let (install, observed) = (cluster.install.clone(), cluster.observed());
+            for passed in [0, seconds] {
+                cluster.now += Duration::seconds(passed);
+                cluster.history.noted(cluster.now, &install, &observed);
+            }
+            let expected = is_stuck.then(|| stuck.clone());
+            assert_eq!(harmed(&cluster, &id), expected, "{ahead} {seconds}");
+        }
+    }
+}
+
 /// W18, F32: a look from before, or from while it was changed, may be of the one before.
 #[test]
 fn a_part_of_argo_cd_is_of_no_use_once_the_root_complains_of_it_after_its_change() {
