@@ -259,7 +259,20 @@ fn a_deleted_application_crd_prunes_no_workload() {
 #[test]
 #[ignore = "needs a real cluster: make test"]
 fn an_idle_agent_is_small_and_quiet_with_argo_cd_too() {
-    small_and_quiet(&world::adopted_argocd(), 1);
+    let world = world::adopted_argocd();
+    // What a test before this one cut off is said of an Application until Argo CD looks at it again.
+    until("each Application is read", seconds(LIMIT), || {
+        let all = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications";
+        let all = world.api.get(all).unwrap_or_default();
+        let is_read = |app: &Value| {
+            let said = app["status"]["conditions"].as_array();
+            said.is_none_or(|all| all.iter().all(|one| one["type"] != "ComparisonError"))
+        };
+        all["items"]
+            .as_array()
+            .is_some_and(|all| all.iter().all(is_read))
+    });
+    small_and_quiet(&world, 1);
 }
 
 /// W4, W30: what is installed is what is pinned, and its Pods meet Pod Security `restricted`.
